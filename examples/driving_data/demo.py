@@ -24,32 +24,29 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 # Worker processes are spawned: each imports this module too. So what only the training needs (PyTorch above
 # all) is imported where it is used, and nothing runs at import.
-from demo_steps import BoxPadder, ImageResizer
-from driving_scenes import DrivingScenesError, export_nuscenes, generate_scenes
-from frame_folder_provider import FrameFolderError, FrameFolderProvider, image_names, subfolders
+from data_folders import FolderError, open_image_folders, open_videos_with_times
+from driving_scenes import export_nuscenes, generate_scenes
 from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.driving_data.datasets import (
-    CameraImage,
-    DrivingFrame,
-    DrivingProvider,
-    NuScenesProvider,
-    index_of_frames,
-    poses,
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
+    ImageResizer,
+    StreamingSequenceSampler,
+    for_each,
 )
+from accvlab.dali_pipeline_framework.errors import FrameworkError
+from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider
 
 if TYPE_CHECKING:
     import torch
 
-DemoProvider = DrivingProvider | FrameFolderProvider | VideoFolderProvider
+DemoProvider = DrivingProvider | VideoFolderProvider
 
 _DEFAULT_HEIGHT_PX = 256
 _GENERATED_CLASSES = {  # what the data set calls them, and the demo
@@ -69,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         _run(options)
-    except (DemoError, DrivingScenesError, FrameFolderError, VideoFolderError, FrameworkError) as error:
+    except (DemoError, FolderError, VideoFolderError, FrameworkError) as error:
         print(f"The demo cannot go on: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
@@ -139,9 +136,10 @@ def open_provider(
     """The provider for a folder: nuScenes (generated here without a folder), videos, frames, ..."""
     if data is None:
         return _open_generated(output)
-    provider: DemoProvider | None = _open_indexed(data, images, boxes_convention)
+    provider: DemoProvider | None = open_driving_data(data, images, boxes_convention)
+    provider = provider or open_videos_with_times(data)
     if provider is None:
-        provider = VideoFolderProvider(data) if holds_videos(data) else FrameFolderProvider(data)
+        provider = VideoFolderProvider(data) if holds_videos(data) else open_image_folders(data)
     if max(provider.sequence_lengths) < 2:
         raise DemoError(
             f"'{data}' must have a sequence of two frames or more, as each is predicted from the one before."
@@ -157,86 +155,8 @@ def _open_generated(output: Path) -> NuScenesProvider:
     return NuScenesProvider(data, "v1.0-mini", classes=_GENERATED_CLASSES, index_cache=output / "index")
 
 
-def _open_indexed(data: Path, images: Path | None, boxes_convention: str | None) -> DrivingProvider | None:
-    known = open_driving_data(data, images, boxes_convention)
-    return known or open_camera_folders(data) or open_videos_with_times(data)
-
-
 def _has_decoded_images(provider: DemoProvider) -> bool:
-    if isinstance(provider, DrivingProvider):
-        return bool(provider.get_data(0)["cameras"][0]["image"].ndim == 3)
-    return isinstance(provider, VideoFolderProvider)
-
-
-def open_videos_with_times(data: Path) -> DrivingProvider | None:
-    """The provider for drives with a video per camera and a file of times beside each, if the folder has some.
-
-    ``DRIVE/CAMERA.mp4`` and ``DRIVE/CAMERA.csv``: seconds, one line per frame, a heading or not. The camera with
-    the fewest frames is the clock; each other camera gives its last frame at or before each of it.
-    """
-    drives = {folder: sorted(folder.glob("*.mp4")) for folder in (subfolders(data) if data.is_dir() else ())}
-    drives = {folder: videos for folder, videos in drives.items() if videos}
-    has_times = [video.with_suffix(".csv").is_file() for videos in drives.values() for video in videos]
-    if not drives or not all(has_times):
-        return None
-    frames = []
-    for drive, videos in drives.items():
-        times = {video.stem: _times_in(video.with_suffix(".csv")) for video in videos}
-        clock = min(times.values(), key=len)
-        of_cameras = {name: poses.last_before(own, clock) for name, own in times.items()}
-        for place, time in enumerate(clock.tolist()):
-            numbers = {name: int(found[place]) for name, found in of_cameras.items()}
-            if min(numbers.values()) >= 0:
-                cameras = {
-                    name: CameraImage(
-                        file=f"{drive.name}/{name}.mp4", video_frame=number, time=float(times[name][number])
-                    )
-                    for name, number in numbers.items()
-                }
-                frames.append(DrivingFrame(scene=drive.name, time=time, cameras=cameras))
-    if not frames:
-        raise DemoError(f"The videos in '{data}' share no time: their CSV files must be of one clock, in seconds.")
-    return DrivingProvider(index_of_frames(frames), data)
-
-
-def _times_in(path: Path) -> "np.ndarray[Any, np.dtype[np.float64]]":
-    """Numbers in the first column of a CSV file, below its heading, if it has one."""
-    cells = [line.split(",")[0].strip() for line in path.read_text().splitlines() if line.strip()]
-    has_heading = bool(cells) and not cells[0].replace(".", "").lstrip("-").isdigit()
-    try:
-        return np.array([float(cell) for cell in cells[has_heading:]], np.float64)
-    except ValueError as error:
-        rule = "must hold the time of each frame in its first column, in seconds"
-        raise DemoError(f"'{path}' {rule}: {error}") from error
-
-
-def open_camera_folders(data: Path) -> DrivingProvider | None:
-    """The provider for drives with a folder of images per camera (``DRIVE/CAMERA/*.jpg``), if the folder has some.
-
-    Frames are the images that all cameras have by name, or by place in order where they share no name.
-    """
-    if not data.is_dir() or image_names(data) or any(map(image_names, subfolders(data))):
-        return None
-    drives = {
-        drive: {camera.name: names for camera in subfolders(drive) if (names := image_names(camera))}
-        for drive in subfolders(data)
-    }
-    drives = {drive: cameras for drive, cameras in drives.items() if cameras}
-    if not drives:
-        return None
-    shared = [name for name in next(iter(drives.values())) if all(name in cameras for cameras in drives.values())]
-    if not shared:
-        raise DemoError(f"The drives in '{data}' must have folders of the same cameras, but share no name.")
-    frames = []
-    for drive, cameras in drives.items():
-        images = [cameras[name] for name in shared]
-        common = [name for name in images[0] if all(name in names for names in images)]
-        rows = [(name,) * len(shared) for name in common] or list(zip(*images, strict=False))
-        for number, row in enumerate(rows):
-            files = {name: f"{drive.name}/{name}/{file}" for name, file in zip(shared, row, strict=True)}
-            of_cameras = {name: CameraImage(file=file) for name, file in files.items()}
-            frames.append(DrivingFrame(scene=drive.name, time=0.1 * number, cameras=of_cameras))
-    return DrivingProvider(index_of_frames(frames), data)
+    return isinstance(provider, VideoFolderProvider) or provider.get_data(0)["cameras"][0]["image"].ndim == 3
 
 
 def open_driving_data(
@@ -279,13 +199,13 @@ def make_loader(
 
     The sequences are few and of unequal length. Cutting some of them makes the slots equally long.
     """
-    is_of_videos = _has_decoded_images(provider)
-    has_boxes = "boxes" in provider.sample_data_structure
+    is_of_videos, structure = _has_decoded_images(provider), provider.sample_data_structure
+    matrices = ["intrinsics"] if "intrinsics" in structure["cameras"][0] else []
     steps = [
         # On the CPU where there is no GPU. Frames of videos come decoded.
         None if is_of_videos else ImageDecoder("image", use_device_mixed=True),
-        ImageResizer("image", *image_hw, matrix_names=("intrinsics",)),
-        BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
+        for_each("cameras", ImageResizer("image", output_hw=image_hw, projection_names=matrices)),
+        ImageMeanStdDevNormalizer("image", mean=0, std_dev=255, output_layout="CHW"),
     ]
     return DataLoader(
         provider,
@@ -296,6 +216,7 @@ def make_loader(
         num_workers=num_workers,
         device_id=device_id,
         seed=seed,
+        ragged={"boxes": "list"} if "boxes" in structure else "raise",  # samples differ in the number of objects
     )
 
 
@@ -307,22 +228,20 @@ def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:
     """256 pixels high, and wide enough for the aspect ratio of the first image, in steps of 16."""
     if isinstance(provider, VideoFolderProvider):
         height_px, width_px = provider.image_hw
-    elif isinstance(provider, DrivingProvider):
-        image = provider.get_data(0)["cameras"][0]["image"]
-        height_px, width_px = image.shape[:2] if image.ndim == 3 else _image_hw(io.BytesIO(image.tobytes()))
     else:
-        height_px, width_px = _image_hw(provider.image_path(0))
+        image = provider.get_data(0)["cameras"][0]["image"]
+        height_px, width_px = image.shape[:2] if image.ndim == 3 else _image_hw(image.tobytes())
     return _DEFAULT_HEIGHT_PX, max(16, 16 * round(_DEFAULT_HEIGHT_PX * width_px / height_px / 16))
 
 
-def _image_hw(path: Path | io.BytesIO) -> tuple[int, int]:
+def _image_hw(content: bytes) -> tuple[int, int]:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as image:
+        with Image.open(io.BytesIO(content)) as image:
             width_px, height_px = ImageOps.exif_transpose(image).size
     except OSError as error:
-        raise DemoError(f"'{path}' must be an image, but it cannot be read: {error}") from error
+        raise DemoError(f"The first image must be one that can be read: {error}") from error
     return height_px, width_px
 
 

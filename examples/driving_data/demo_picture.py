@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from driving_scenes import CATEGORY_COLOURS, box_corners, draw_boxes, project_points
+from driving_scenes import BOX_FACES, CATEGORY_COLOURS, box_corners, draw_boxes, project_points
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
@@ -23,7 +23,6 @@ _BRIGHT, _DIM = (236, 238, 242), (150, 156, 168)
 # Where less of an object is seen, a box shows what hides it rather than the object.
 _HIDDEN_LEVEL = 1  # up to 40 % visible in all images together
 _MIN_VISIBILITY = 0.5  # in one image, among the other objects
-_FACES = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7))  # of a box
 
 # Of classes beyond those of driving_scenes.
 _COLOURS = (
@@ -87,7 +86,7 @@ def _block_of_sample(batch: Mapping[Any, Any], sample: int, category_names: Sequ
         legend = [entry for number, entry in enumerate(legend) if number in there]
     detail = _frame(batch, sample)
     if "boxes" in batch:
-        detail += f"   {int(batch['boxes']['count'][sample])} objects"
+        detail += f"   {len(batch['boxes']['categories'][sample])} objects"
     return _Block(_sequences(batch)[sample], detail, legend, tiles)
 
 
@@ -114,8 +113,7 @@ def _image_with_boxes(batch: Mapping[Any, Any], sample: int, camera_index: int) 
     if "boxes" not in batch:
         return _image(batch["cameras"][camera_index], sample)
     boxes, camera = batch["boxes"], batch["cameras"][camera_index]
-    count = int(boxes["count"][sample])  # the rest is padding
-    values = {name: boxes[name][sample][:count].cpu().numpy() for name in boxes if name != "count"}
+    values = {name: of_samples[sample].cpu().numpy() for name, of_samples in boxes.items()}
     camera_from_boxes = camera["camera_from_reference"][sample].cpu().numpy()
     image_from_boxes = camera["intrinsics"][sample].cpu().numpy() @ camera_from_boxes[:3]
     image = _image(camera, sample)
@@ -136,7 +134,7 @@ def visible_shares(
     for row in np.argsort(-depths.mean(axis=1)):
         if np.isfinite(pixels[row]).all():
             pictures[int(row)] = picture = Image.new("1", size_wh)
-            for face in _FACES:
+            for face in BOX_FACES:
                 ImageDraw.Draw(picture).polygon([tuple(pixels[row, corner] - 0.5) for corner in face], fill=1)
     nearest = np.full((size_wh[1], size_wh[0]), -1)
     for row, picture in pictures.items():  # from the farthest

@@ -216,6 +216,8 @@ def delivers_the_same(loader: DataLoader, bookmark: Bookmark) -> bool:
 def _are_equal(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_are_equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
     if isinstance(one, torch.Tensor):  # velocities that are not known are NaN
         return np.array_equal(one.cpu().numpy(), other.cpu().numpy(), equal_nan=one.is_floating_point())
     return bool(one == other)

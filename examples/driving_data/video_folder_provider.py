@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from frame_folder_provider import image_names, natural_key, subfolders
+from data_folders import image_names, natural_key, subfolders
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, VideoFrameDataProvider, Videos
@@ -43,7 +43,7 @@ class VideoFolderProvider(DataProvider):
     name. Frames of several cameras belong together by their times in the containers. Where a camera lacks one, the
     sequence ends, and another begins behind it.
 
-    The samples are like those of `frame_folder_provider.FrameFolderProvider`, but with decoded images::
+    The fields of a sample::
 
         cameras[0..C-1]
             image                 UINT8    (height, width, 3), RGB

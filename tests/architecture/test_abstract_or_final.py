@@ -83,8 +83,9 @@ def test_what_counts_as_abstract_is_not_made() -> None:
     # Python itself refuses only those that have abstract methods.
     names = {cls.__name__ for cls in classes_of_the_packages() if abc.ABC in cls.__bases__}
     assert len(names) > 20
-    paths = [path for root in ROOTS.values() for path in root.rglob("*.py")]
-    assert calls_of(names, ((str(path), path.read_text()) for path in paths)) == []
+    sources = [(str(path), path.read_text()) for root in ROOTS.values() for path in root.rglob("*.py")]
+    few = [(path, text) for path, text in sources if any(f"{name}(" in text for name in names)]  # are parsed
+    assert calls_of(names, few) == []
 
 
 class Plain:

@@ -333,20 +333,14 @@ class TestImporting:
         )
         assert output == "done\n"
 
-    # The package itself imports its rooms on demand. The second is what every pipeline needs.
-    @pytest.mark.parametrize(
-        ("statement", "share"),
-        [
-            (f"import {NAME}", 0.02),
-            (f"from {NAME}.pipeline import DALIStructuredOutputIterator, PipelineDefinition", 0.25),
-        ],
-    )
-    def test_takes_few_calls_next_to_importing_dali(self, statement: str, share: float) -> None:
+    def test_takes_few_calls_next_to_importing_dali(self) -> None:
         # Calls of Python functions: their number is the same however busy the machine is.
+        # The package itself imports its rooms on demand. What is last is what every pipeline needs.
+        needed = f"from {NAME}.pipeline import DALIStructuredOutputIterator, PipelineDefinition"
         output = run_python(f"""
             import sys
             calls = []
-            for statement in ("import nvidia.dali", {statement!r}):
+            for statement in ("import nvidia.dali", "import {NAME}", {needed!r}):
                 number = 0
                 def note(frame, event, argument):
                     global number
@@ -357,9 +351,10 @@ class TestImporting:
                 calls.append(number)
             print(*calls)
         """)
-        of_dali, ours = map(int, output.split())
+        of_dali, of_package, of_pipelines = map(int, output.split())
         assert of_dali > 50_000
-        assert 0 < ours <= share * of_dali
+        assert 0 < of_package <= 0.02 * of_dali
+        assert 0 < of_pipelines <= 0.25 * of_dali
 
 
 STUBS = sorted(path.parent for path in ROOT.parent.rglob("__init__.pyi"))
@@ -396,56 +391,8 @@ def test_the_front_door_offers_what_the_rooms_offer() -> None:
 
 # --- published names -----------------------------------------------------------------------------------
 
-# Module -> name, as code written for accvlab imports it.
-PUBLISHED = {
-    "inputs.callable_base": "CallableBase",
-    "inputs.iterable_base": "IterableBase",
-    "inputs.data_provider": "DataProvider",
-    "inputs.sampler_base": "SamplerBase",
-    "inputs.sampler_input_callable": "SamplerInputCallable",
-    "inputs.sampler_input_iterable": "SamplerInputIterable",
-    "inputs.sequence_sampler": "SequenceSampler",
-    "inputs.sfuffled_sharded_input_callable": "ShuffledShardedInputCallable",
-    "pipeline.pipeline": "PipelineDefinition",
-    "pipeline.dali_structured_output_iterator": "DALIStructuredOutputIterator",
-    "pipeline.sample_data_group": "SampleDataGroup",
-    "processing_steps.pipeline_step_base": "PipelineStepBase",
-    "processing_steps.group_to_apply_to_selected_step_base": "GroupToApplyToSelectedStepBase",
-    "processing_steps.data_group_in_path_applied_step": "DataGroupInPathAppliedStep",
-    "processing_steps.data_groups_with_name_applied_step": "DataGroupsWithNameAppliedStep",
-    "processing_steps.data_group_array_in_path_elements_applied_step": "DataGroupArrayInPathElementsAppliedStep",
-    "processing_steps.data_group_array_with_name_elements_applied_step": "DataGroupArrayWithNameElementsAppliedStep",  # noqa: E501
-    "processing_steps.image_decoder": "ImageDecoder",
-    "processing_steps.image_to_tile_size_padder": "ImageToTileSizePadder",
-    "processing_steps.image_range_01_normalizer": "ImageRange01Normalizer",
-    "processing_steps.image_mean_std_dev_normalizer": "ImageMeanStdDevNormalizer",
-    "processing_steps.photo_metric_distorter": "PhotoMetricDistorter",
-    "processing_steps.affine_transformer": "AffineTransformer",
-    "processing_steps.coordinate_cropper": "CoordinateCropper",
-    "processing_steps.padding_to_uniform": "PaddingToUniform",
-    "processing_steps.axes_layout_setter": "AxesLayoutSetter",
-    "processing_steps.bounding_box_to_heatmap_converter": "BoundingBoxToHeatmapConverter",
-    "processing_steps.annotation_element_condition_eval": "AnnotationElementConditionEval",
-    "processing_steps.bev_bboxes_transformer_3d": "BEVBBoxesTransformer3D",
-    "processing_steps.visible_bbox_selector": "VisibleBboxSelector",
-    "processing_steps.points_in_range_check": "PointsInRangeCheck",
-    "processing_steps.conditional_element_removal": "ConditionalElementRemover",
-    "processing_steps.unneeded_fields_remover": "UnneededFieldRemover",
-    "processing_steps.tensor_size_adder": "TensorSizeAdder",
-}
-
 
 class TestPublishedNames:
-    @pytest.mark.parametrize("module", PUBLISHED)
-    def test_are_in_their_own_module_and_in_their_room(self, module: str) -> None:
-        name = PUBLISHED[module]
-        in_module = getattr(importlib.import_module(f"{NAME}.{module}"), name)
-        room = importlib.import_module(f"{NAME}.{module.split('.')[0]}")
-        assert getattr(room, name) is in_module
-        assert isinstance(in_module, type)
-        assert in_module.__name__ == name
-        assert name in room.__all__
-
     def test_of_steps(self) -> None:
         output = run_python(f"""
             from {NAME}.processing_steps.image_decoder import ImageDecoder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.testing.written_files import picture, write_files
 
 START = 315_966_265_000_000_000
 LIDAR_TIMES = START + np.arange(3) * 100_000_000
@@ -45,52 +45,49 @@ class ArgoverseData:
         self.left_out: set[str] = set()
 
     def write(self, root: Path, name: str = "log-1") -> Path:
-        folder = root / name
-        (folder / "calibration").mkdir(parents=True)
-        xyz, wxyz = ("tx_m", "ty_m", "tz_m"), ("qw", "qx", "qy", "qz")
-        self._write(
-            folder / "city_SE3_egovehicle.feather",
-            {"timestamp_ns": self.pose_times}
-            | dict(zip(wxyz, self.quaternions.T, strict=True))
-            | dict(zip(xyz, self.places.T, strict=True)),
-        )
+        wxyz, xyz = ("qw", "qx", "qy", "qz"), ("tx_m", "ty_m", "tz_m")
         rotations = np.array([rotation for rotation, _ in self.sensors.values()])
         mounted = np.array([place for _, place in self.sensors.values()])
-        self._write(
-            folder / "calibration/egovehicle_SE3_sensor.feather",
-            {"sensor_name": list(self.sensors)}
-            | dict(zip(wxyz, poses.quaternion_of_rotation(rotations).T, strict=True))
-            | dict(zip(xyz, mounted.T, strict=True)),
-        )
-        names = ("fx_px", "fy_px", "cx_px", "cy_px")
-        self._write(
-            folder / "calibration/intrinsics.feather",
-            {"sensor_name": list(self.intrinsics)}
-            | dict(zip(names, np.array(list(self.intrinsics.values())).T, strict=True))
-            | {"k1": np.zeros(len(self.intrinsics)), "height_px": [48] * 2, "width_px": [64] * 2},
-        )
         columns = [list(column) for column in zip(*self.boxes, strict=True)]
-        self._write(
-            folder / "annotations.feather",
-            {
+        tables = {
+            "city_SE3_egovehicle.feather": {
+                "timestamp_ns": self.pose_times,
+                **_named(wxyz, self.quaternions),
+                **_named(xyz, self.places),
+            },
+            "calibration/egovehicle_SE3_sensor.feather": {
+                "sensor_name": list(self.sensors),
+                **_named(wxyz, poses.quaternion_of_rotation(rotations)),
+                **_named(xyz, mounted),
+            },
+            "calibration/intrinsics.feather": {
+                "sensor_name": list(self.intrinsics),
+                **_named(("fx_px", "fy_px", "cx_px", "cy_px"), np.array(list(self.intrinsics.values()))),
+                "k1": np.zeros(len(self.intrinsics)),
+                "height_px": [48] * 2,
+                "width_px": [64] * 2,
+            },
+            "annotations.feather": {
                 "timestamp_ns": LIDAR_TIMES[columns[0]],
                 "track_uuid": columns[1],
                 "category": columns[2],
                 **dict(zip(("length_m", "width_m", "height_m"), columns[3:6], strict=True)),
-                **dict(zip(wxyz, poses.quaternion_of_yaw(columns[6]).T, strict=True)),
+                **_named(wxyz, poses.quaternion_of_yaw(columns[6])),
                 **dict(zip(xyz, columns[7:10], strict=True)),
                 "num_interior_pts": columns[10],
             },
-        )
-        for camera, times in IMAGE_TIMES.items():
-            (folder / "sensors/cameras" / camera).mkdir(parents=True)
-            for number, time in enumerate(times):
-                image = np.full((48, 64, 3), 10 * number, np.uint8)
-                cv2.imwrite(str(folder / f"sensors/cameras/{camera}/{time}.jpg"), image)
-        (folder / "sensors/lidar").mkdir(parents=True)
-        for number, time in enumerate(LIDAR_TIMES):
-            self._write(folder / f"sensors/lidar/{time}.feather", self.points(number))
-        return folder
+            **{f"sensors/lidar/{time}.feather": self.points(k) for k, time in enumerate(LIDAR_TIMES)},
+        }
+        kept = {
+            path: {key: column for key, column in table.items() if f"{Path(path).name}:{key}" not in self.left_out}
+            for path, table in tables.items()
+        }
+        images = {
+            f"sensors/cameras/{camera}/{time}.jpg": picture((48, 64), number)
+            for camera, times in IMAGE_TIMES.items()
+            for number, time in enumerate(times)
+        }
+        return write_files(root / name, kept | images)
 
     def points(self, number: int) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(number)
@@ -100,9 +97,6 @@ class ArgoverseData:
         rest["offset_ns"] = rng.integers(0, 10**8, 4 + number).astype(np.int32)
         return dict(zip(("x", "y", "z"), place, strict=True)) | rest
 
-    def _write(self, path: Path, columns: dict[str, Any]) -> None:
-        import pyarrow as pa
-        import pyarrow.feather
 
-        kept = {name: column for name, column in columns.items() if f"{path.name}:{name}" not in self.left_out}
-        pyarrow.feather.write_feather(pa.table(kept), str(path), compression="zstd")
+def _named(names: tuple[str, ...], values: np.ndarray) -> dict[str, np.ndarray]:
+    return dict(zip(names, values.T, strict=True))

@@ -71,6 +71,7 @@ class ArrowLog:
         self.label_class = "py123d.parser.registry.AV2SensorBoxDetectionLabel"
         self.sync: dict[str, list[Any]] = {}
         self.left_out: set[str] = set()
+        self.columns: dict[str, tuple[list[Any], Any]] = {}  # that are others than by these values
         self.compression: str | None = None
         self.stored_poses = True
 
@@ -99,116 +100,100 @@ class ArrowLog:
     def write(self, root: Path) -> Path:
         import pyarrow as pa
 
-        folder = root / self.head["split"] / self.head["log_name"]
+        folder = root / self.head["split"] / self.head.get("log_name", "log")
         folder.mkdir(parents=True, exist_ok=True)
-        pose, ms = pa.list_(pa.float64(), 7), pa.int64()
-        ego = "ego_state_se3"
-        self._write(
-            folder,
-            ego,
-            {"vehicle_name": "made"},
-            {
-                "timestamp_us": (self.ego_times.tolist(), ms),
-                "imu_se3": (values_of(self.world_from_ego).tolist(), pose),
-                "dynamic_state_se3": (self.motion.tolist(), pa.list_(pa.float64(), 9)),
-            },
-        )
-        for camera, metadata in self.camera_metadata.items():
-            kind = type(self.images[camera][0])
-            times = self.camera_times[camera]
-            stored: list[Any] = [None] * len(times)
-            if self.stored_poses:
-                mounted = self.ego_from_camera[camera]
-                stored = [values_of(poses.joined(self.ego_at(time), mounted)).tolist() for time in times]
-            self._write(
-                folder,
-                f"camera.{camera}",
-                metadata,
+        ms, times, ego = pa.int64(), self.times.tolist(), "ego_state_se3"
+        tables: dict[str, tuple[dict[str, Any], dict[str, tuple[list[Any], Any]]]] = {
+            ego: (
+                {"vehicle_name": "made"},
                 {
-                    "timestamp_us": (times.tolist(), ms),
-                    "data": (self.images[camera], {str: pa.string(), bytes: pa.binary(), int: pa.int32()}[kind]),
-                    "camera_to_global_se3": (stored, pose),
+                    "timestamp_us": (self.ego_times.tolist(), ms),
+                    "imu_se3": (values_of(self.world_from_ego).tolist(), pa.list_(pa.float64(), 7)),
+                    "dynamic_state_se3": (self.motion.tolist(), pa.list_(pa.float64(), 9)),
                 },
-                rows_per_batch=3,
-            )
-        blobs = []
-        for points in self.points:
-            names = ("x", "y", "z", "intensity")
-            batch = pa.RecordBatch.from_pydict(dict(zip(names, points.T.copy(), strict=True)))
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            blobs.append(sink.getvalue().to_pybytes())
-        self._write(
-            folder,
-            "lidar.lidar_merged",
-            {},
-            {"timestamp_us": (self.times.tolist(), ms), "data": (blobs, pa.binary())},
-        )
-        self._write(
-            folder,
-            "box_detections_se3",
-            {"box_detection_label_class": self.label_class},
-            {
-                "timestamp_us": (self.times.tolist(), ms),
-                "bounding_box_se3": (
-                    [self.global_boxes(frame).tolist() for frame in range(NUM_FRAMES)],
-                    pa.list_(pa.list_(pa.float64(), 10)),
-                ),
-                "track_token": (self.tracks, pa.list_(pa.string())),
-                "label": (self.labels, pa.list_(pa.uint16())),
-                "velocity_3d": (
-                    [[[1.0, 2.0, 0.5], None][: len(boxes)] for boxes in self.boxes],
-                    pa.list_(pa.list_(pa.float64(), 3)),
-                ),
-                "num_lidar_points": ([[7, None][: len(boxes)] for boxes in self.boxes], pa.list_(pa.int32())),
+            ),
+            **{
+                f"camera.{camera}": (metadata, self._camera(camera))
+                for camera, metadata in self.camera_metadata.items()
             },
-        )
+            "lidar.lidar_merged": (
+                {},
+                {"timestamp_us": (times, ms), "data": ([_cloud(each) for each in self.points], pa.binary())},
+            ),
+            "box_detections_se3": ({"box_detection_label_class": self.label_class}, self._boxes()),
+        }
+        for modality, (metadata, columns) in tables.items():
+            if modality not in self.left_out:
+                named = {f"{modality}.{name}": column for name, column in columns.items()}
+                self._write(folder / modality, metadata, named)
         rows = list(range(NUM_FRAMES))
         ids = [uuid.uuid5(uuid.NAMESPACE_URL, f"{self.head}{n}").bytes for n in rows]
         keys = [path.stem for path in sorted(folder.glob("*.arrow")) if path.stem != "sync"]
         sync = dict.fromkeys(keys, rows) | {ego: [2 + 2 * n for n in rows]} | self.sync
-        self._write(
-            folder,
-            "sync",
-            self.head,
-            {
-                "sync.uuid": (ids, pa.binary(16)),
-                "sync.timestamp_us": (self.times.tolist(), ms),
-                **{key: (values, ms) for key, values in sync.items()},
-            },
-            prefix="",
-        )
+        if "sync" not in self.left_out:
+            of_frames = {"sync.uuid": (ids, pa.binary(16)), "sync.timestamp_us": (times, ms)}
+            self._write(folder / "sync", self.head, of_frames | {key: (each, ms) for key, each in sync.items()})
         return folder
 
-    def _write(
-        self,
-        folder: Path,
-        modality: str,
-        metadata: dict[str, Any],
-        columns: dict[str, tuple[list[Any], Any]],
-        rows_per_batch: int = 100,
-        prefix: str | None = None,
-    ) -> None:
+    def _camera(self, camera: str) -> dict[str, tuple[list[Any], Any]]:
+        import pyarrow as pa
+
+        images, times = self.images[camera], self.camera_times[camera]
+        stored: list[Any] = [None] * len(times)
+        if self.stored_poses:
+            mounted = self.ego_from_camera[camera]
+            stored = [values_of(poses.joined(self.ego_at(time), mounted)).tolist() for time in times]
+        return {
+            "timestamp_us": (times.tolist(), pa.int64()),
+            "data": (images, {str: pa.string(), bytes: pa.binary(), int: pa.int32()}[type(images[0])]),
+            "camera_to_global_se3": (stored, pa.list_(pa.float64(), 7)),
+        }
+
+    def _boxes(self) -> dict[str, tuple[list[Any], Any]]:
+        import pyarrow as pa
+
+        def of_frames(values: list[Any]) -> list[list[Any]]:
+            return [values[: len(boxes)] for boxes in self.boxes]
+
+        return {
+            "timestamp_us": (self.times.tolist(), pa.int64()),
+            "bounding_box_se3": (
+                [self.global_boxes(frame).tolist() for frame in range(NUM_FRAMES)],
+                pa.list_(pa.list_(pa.float64(), 10)),
+            ),
+            "track_token": (self.tracks, pa.list_(pa.string())),
+            "label": (self.labels, pa.list_(pa.uint16())),
+            "velocity_3d": (of_frames([[1.0, 2.0, 0.5], None]), pa.list_(pa.list_(pa.float64(), 3))),
+            "num_lidar_points": (of_frames([7, None]), pa.list_(pa.int32())),
+        }
+
+    def _write(self, path: Path, metadata: dict[str, Any], columns: dict[str, tuple[list[Any], Any]]) -> None:
         import msgpack
         import pyarrow as pa
 
-        if modality in self.left_out:
-            return
-        prefix = f"{modality}." if prefix is None else prefix
-        kept = {
-            f"{prefix}{name}": each for name, each in columns.items() if f"{prefix}{name}" not in self.left_out
-        }
+        kept = {name: self.columns.get(name, each) for name, each in columns.items() if name not in self.left_out}
         schema = pa.schema(
             [(name, dtype) for name, (_, dtype) in kept.items()], metadata={b"metadata": msgpack.packb(metadata)}
         )
         options = pa.ipc.IpcWriteOptions(compression=self.compression)
         num_rows = len(next(iter(kept.values()))[0])
-        with pa.ipc.new_file(str(folder / f"{modality}.arrow"), schema, options=options) as writer:
+        rows_per_batch = 3 if path.name.startswith("camera.") else 100
+        with pa.ipc.new_file(f"{path}.arrow", schema, options=options) as writer:
             for first in range(0, num_rows, rows_per_batch):
                 rows = slice(first, first + rows_per_batch)
                 arrays = [pa.array(values[rows], dtype) for values, dtype in kept.values()]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+
+def _cloud(points: np.ndarray) -> bytes:
+    import pyarrow as pa
+
+    names = ("x", "y", "z", "intensity")
+    batch = pa.RecordBatch.from_pydict(dict(zip(names, points.T.copy(), strict=True)))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
 
 
 def jpeg(grey: int, extension: str = ".jpg") -> bytes:

@@ -3,20 +3,20 @@
 import pickle
 from pathlib import Path
 
+import attrs
 import numpy as np
 
+from accvlab.driving_data.datasets import CameraImage, DrivingFrame, ObjectBox, index_of_frames
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import (
-    Box2dColumns,
-    BoxColumns,
-    CameraColumns,
     DrivingIndex,
-    FrameColumns,
     LidarColumns,
     LineColumns,
     first_column,
     names_column,
 )
+from accvlab.driving_data.datasets.driving.scene_parts import box2d_columns
+from accvlab.driving_data.testing import layouts
 
 FAMILIES = (
     "mmdet3d_v1",
@@ -68,103 +68,88 @@ def driving_scenes(
 ) -> DrivingIndex:
     """Make scenes of a vehicle that drives among objects on flat ground; vehicles go along their length."""
     rng = np.random.default_rng(seed)
-    num_frames = sum(lengths)
     num_moving = num_objects if num_moving is None else num_moving
-    time, world_from_ego, boxes = [], [], []
+    records = []
     for scene, length in enumerate(lengths):
         start, heading, speed = rng.uniform(0, 1000, 2), rng.uniform(-np.pi, np.pi), rng.uniform(3, 10)
-        names = rng.choice(list(_SIZES), num_objects)
+        names = [str(name) for name in rng.choice(list(_SIZES), num_objects)]
         where = start + rng.uniform(-25, 25, (num_objects, 2))
         yaw = rng.uniform(-np.pi, np.pi, num_objects)
         fast = np.where(np.arange(num_objects) < num_moving, rng.uniform(2, 10, num_objects), 0.0)
+        velocity = np.column_stack([np.cos(yaw), np.sin(yaw), np.zeros(num_objects)]) * fast[:, np.newaxis]
         for frame in range(length):
-            moment = 1.5e9 + 1000 * scene + 0.5 * frame
-            time.append(moment)
-            along = np.array([np.cos(heading), np.sin(heading), 0.0])
-            world_from_ego.append(
-                poses.pose_of_quaternion(
-                    poses.quaternion_of_yaw(heading), [*start, 0.0] + along * speed * 0.5 * frame
-                )
+            elapsed = 0.5 * frame
+            place = start + speed * elapsed * np.array([np.cos(heading), np.sin(heading)])
+            world_from_ego = poses.pose_of_quaternion(poses.quaternion_of_yaw(heading), [*place, 0.0])
+            size = np.array([_SIZES[name] for name in names]) * rng.uniform(0.9, 1.1, (num_objects, 1))
+            center = np.column_stack([where + velocity[:, :2] * elapsed, size[:, 2] / 2])
+            center += rng.normal(size=center.shape) * noise * [1, 1, 0.3]
+            ego_from_world = poses.inverse(world_from_ego)
+            turned = yaw - heading + 0.1 * noise * rng.normal(size=num_objects)
+            boxes = zip(
+                poses.moved(ego_from_world, center),
+                size,
+                turned.tolist(),
+                names,
+                range(num_objects),
+                poses.turned(ego_from_world, velocity),
+                strict=True,
             )
-            direction = np.column_stack([np.cos(yaw), np.sin(yaw)])
-            for number, name in enumerate(names):
-                size = np.array(_SIZES[str(name)]) * rng.uniform(0.9, 1.1)
-                center = where[number] + direction[number] * fast[number] * 0.5 * frame
-                off = rng.normal(size=3) * noise
-                boxes.append(
-                    (
-                        len(time) - 1,
-                        CATEGORIES.index(str(name)),
-                        100 * scene + number,
-                        [*(center + off[:2]), size[2] / 2 + 0.3 * off[2]],
-                        size,
-                        yaw[number] + 0.1 * rng.normal() * noise,
-                        [*(direction[number] * fast[number]), 0.0],
-                    )
-                )
-    world_from_ego = np.stack(world_from_ego)
+            fields = ("center", "size", "yaw", "category", "track", "velocity")
+            objects = [ObjectBox(**dict(zip(fields, box, strict=True))) for box in boxes]
+            records.append(_record(scene, frame, len(records), world_from_ego, objects))
     ego_from_lidar = poses.pose_of_quaternion(poses.quaternion_of_yaw(-np.pi / 2 + 0.01), [0.9, 0.1, 1.84])
-    ego_from_base = np.broadcast_to(ego_from_lidar, (num_frames, 3, 4)).copy()
-    world_from_base = poses.joined(world_from_ego, ego_from_base)
-    frame = np.array([box[0] for box in boxes])
-    base_from_world = poses.inverse(world_from_base)[frame]
-    velocity = poses.turned(base_from_world, np.array([box[6] for box in boxes]))
-    velocity[::7] = np.nan
-    rotation = poses.quaternion_of_yaw([box[5] for box in boxes])
-    index = DrivingIndex(
-        base="lidar",
-        camera_names=CAMERAS,
-        categories=CATEGORIES,
+    index = index_of_frames(records, categories=CATEGORIES, ego_from_lidar=ego_from_lidar)
+    count, num_frames = len(index.boxes.center), index.num_frames
+    index.boxes.velocity[::7] = np.nan
+    index = attrs.evolve(
+        index,
         line_categories=("ped_crossing", "divider", "boundary"),
         point_columns=("x", "y", "z", "intensity", "ring"),
-        frames=FrameColumns(
-            scene=names_column([f"scene-{number}" for number in range(len(lengths))]),
-            first_of_scene=first_column(lengths),
-            token=names_column([f"token-{number:03}" for number in range(num_frames)]),
-            time=np.array(time),
-            world_from_ego=world_from_ego,
-            ego_from_base=ego_from_base,
+        frames=attrs.evolve(
+            index.frames,
             can_bus=rng.normal(size=(num_frames, 18)),
             ego_status=rng.normal(size=(num_frames, 10)),
         ),
-        boxes=BoxColumns(
-            first=first_column(np.full(num_frames, num_objects)),
-            center=poses.moved(base_from_world, np.array([box[3] for box in boxes])),
-            size=np.array([box[4] for box in boxes]),
-            rotation=poses.product_of_quaternions(
-                poses.quaternion_of_rotation(base_from_world[..., :3]), rotation
-            ),
-            velocity=velocity,
-            category=np.array([box[1] for box in boxes], np.int32),
-            instance=np.array([box[2] for box in boxes]),
-            visibility=rng.integers(1, 5, len(boxes)).astype(np.int32),
-            num_lidar_points=rng.integers(0, 50, len(boxes)).astype(np.int32),
-            num_radar_points=rng.integers(0, 3, len(boxes)).astype(np.int32),
+        boxes=attrs.evolve(
+            index.boxes,
+            visibility=rng.integers(1, 5, count).astype(np.int32),
+            num_lidar_points=rng.integers(0, 50, count).astype(np.int32),
+            num_radar_points=rng.integers(0, 3, count).astype(np.int32),
         ),
         lines=_lines(rng, num_frames),
-        cameras=_cameras(rng, np.array(time), world_from_ego, world_from_base),
-        lidar=_lidar(np.array(time), world_from_base, lengths),
+        lidar=_lidar(
+            index.frames.time, poses.joined(index.frames.world_from_ego, index.frames.ego_from_base), lengths
+        ),
     )
-    return _with_2d_boxes(index, rng)
+    wh = np.tile([64, 48], (num_frames, len(CAMERAS), 1))
+    return attrs.evolve(index, boxes_2d=box2d_columns(index.boxes, index.cameras, wh))
 
 
-def _cameras(rng, time, world_from_ego, world_from_base) -> CameraColumns:
-    num_frames = len(time)
-    ahead = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
-    mounted = np.stack(
-        [poses.pose(ahead, [1.7, 0.0, 1.5]), poses.pose(np.diag([-1.0, -1.0, 1.0]) @ ahead, [0.1, 0.0, 1.5])]
-    )
-    ego_from_camera = np.broadcast_to(mounted, (num_frames, 2, 3, 4)).copy()
-    moved = poses.identity(num_frames, 2)
-    moved[..., :2, 3] = rng.normal(size=(num_frames, 2, 2)) * 0.05  # the vehicle, between the two times
-    world_from_camera = poses.joined(poses.joined(world_from_ego[:, np.newaxis], moved), ego_from_camera)
-    names = [f"samples/{camera}/{camera}_{frame:03}.jpg" for frame in range(num_frames) for camera in CAMERAS]
-    return CameraColumns(
-        file=names_column(names).reshape(num_frames, 2),
-        time=time[:, np.newaxis] + np.array([-0.012, 0.03125]),
-        intrinsics=np.broadcast_to(np.array([[60.0, 0, 32], [0, 60, 24], [0, 0, 1]]), (num_frames, 2, 3, 3)) + 0.0,
-        camera_from_base=poses.joined(poses.inverse(world_from_camera), world_from_base[:, np.newaxis]),
-        ego_from_camera=ego_from_camera,
+_AHEAD = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+_MOUNTED = {
+    "CAM_FRONT": (poses.pose(_AHEAD, [1.7, 0.0, 1.5]), -0.012),  # with how much later than the lidar images are
+    "CAM_BACK": (poses.pose(np.diag([-1.0, -1.0, 1.0]) @ _AHEAD, [0.1, 0.0, 1.5]), 0.03125),
+}
+
+
+def _record(scene: int, frame: int, number: int, world_from_ego: np.ndarray, boxes: list) -> DrivingFrame:
+    time = 1.5e9 + 1000 * scene + 0.5 * frame
+    return DrivingFrame(
+        scene=f"scene-{scene}",
+        token=f"token-{number:03}",
+        time=time,
+        world_from_ego=world_from_ego,
+        boxes=boxes,
+        cameras={
+            name: CameraImage(
+                file=f"samples/{name}/{name}_{number:03}.jpg",
+                intrinsics=[[60, 0, 32], [0, 60, 24], [0, 0, 1]],
+                ego_from_camera=mounted,
+                time=time + later,
+            )
+            for name, (mounted, later) in _MOUNTED.items()
+        },
     )
 
 
@@ -205,32 +190,6 @@ def _lines(rng, num_frames: int) -> LineColumns:
     )
 
 
-def _with_2d_boxes(index: DrivingIndex, rng) -> DrivingIndex:
-    """Boxes of the objects in front of each camera, the nearest first."""
-    import attrs
-
-    rows, counts, depths, centers = [], [], [], []
-    for frame in range(index.num_frames):
-        first, end = index.boxes.first[frame : frame + 2]
-        for camera in range(len(CAMERAS)):
-            at = poses.moved(index.cameras.camera_from_base[frame, camera], index.boxes.center[first:end])
-            chosen = [int(row) for row in np.argsort(at[:, 2]) if at[row, 2] > 1]
-            rows += [first + row for row in chosen]
-            counts.append(len(chosen))
-            depths += [at[row, 2] for row in chosen]
-            centers += [60 * at[row, :2] / at[row, 2] + [32, 24] for row in chosen]
-    low = np.array(centers) - rng.uniform(1, 9, (len(rows), 2))
-    boxes_2d = Box2dColumns(
-        first=first_column(counts),
-        box=np.concatenate([low, low + rng.uniform(2, 20, low.shape)], axis=1),
-        center=np.array(centers),
-        depth=np.array(depths),
-        category=index.boxes.category[rows],
-        box_row=np.array(rows),
-    )
-    return attrs.evolve(index, boxes_2d=boxes_2d)
-
-
 # --- pickles --------------------------------------------------------------------------------------------
 
 
@@ -256,7 +215,8 @@ def pickle_content(
         frames = [_data_list_entry(index, frame, boxes, prefix) for frame in range(index.num_frames)]
         categories = {name: number for number, name in enumerate(CATEGORIES)}
         return {"metainfo": {"categories": categories, "dataset": "nuscenes"}, "data_list": frames}
-    frames = [_infos_entry(index, frame, family, boxes, prefix) for frame in range(index.num_frames)]
+    content = layouts.Content(index, {})
+    frames = [_infos_entry(content, frame, family, boxes, prefix) for frame in range(index.num_frames)]
     return {"infos": frames, "metadata": {"version": "v1.0-made"}}
 
 
@@ -278,35 +238,15 @@ def write_files(root: Path, index: DrivingIndex) -> Path:
     return root
 
 
-def _quaternion(pose: np.ndarray) -> list[float]:
-    return poses.quaternion_of_rotation(pose[:, :3]).tolist()
-
-
-def _posed(name: str, pose: np.ndarray) -> dict:
-    return {f"{name}_rotation": _quaternion(pose), f"{name}_translation": pose[:, 3].tolist()}
-
-
-def _infos_entry(index: DrivingIndex, frame: int, family: str, boxes: np.ndarray, prefix: str) -> dict:
-    frames, lidar = index.frames, index.lidar
+def _infos_entry(content: layouts.Content, frame: int, family: str, boxes: np.ndarray, prefix: str) -> dict:
+    index, frames = content.drive, content.frames
     scene = index.scene_of(frame)
     start, stop = (int(number) for number in frames.first_of_scene[scene : scene + 2])
-    rows = slice(int(index.boxes.first[frame]), int(index.boxes.first[frame + 1]))
-    token = frames.token[frame].decode()
-    info = {
-        "token": token,
-        "timestamp": round(frames.time[frame] * 1e6),
-        "lidar_path": prefix + lidar.file[lidar.of_frame[frame]].decode(),
-        "cams": {name: _infos_camera(index, frame, number, prefix) for number, name in enumerate(CAMERAS)},
-        **_posed("lidar2ego", frames.ego_from_base[frame]),
-        **_posed("ego2global", frames.world_from_ego[frame]),
-        "sweeps": [_infos_sweep(index, frame, record, prefix) for record in _sweeps(index, frame)],
-        "gt_boxes": boxes[rows],
-        "gt_names": np.array([CATEGORIES[number] for number in index.boxes.category[rows]]),
-        "gt_velocity": index.boxes.velocity[rows, :2],
-        "num_lidar_pts": index.boxes.num_lidar_points[rows].astype(np.int64),
-        "num_radar_pts": index.boxes.num_radar_points[rows].astype(np.int64),
-        "valid_flag": index.boxes.num_lidar_points[rows] + index.boxes.num_radar_points[rows] > 0,
-    }
+    rows = content.boxes_of(frame)
+    info = layouts.info_of(content, frame, prefix)
+    del info["scene_token"]
+    num_points = info["num_lidar_pts"] + info["num_radar_pts"]
+    info |= {"gt_boxes": boxes[rows], "valid_flag": num_points > 0}
     before = frames.token[frame - 1].decode() if frame > start else ""
     if family in ("streampetr", "bevformer", "uniad", "vad"):
         after = frames.token[frame + 1].decode() if frame + 1 < stop else ""
@@ -331,21 +271,6 @@ def _infos_entry(index: DrivingIndex, frame: int, family: str, boxes: np.ndarray
     return info
 
 
-def _infos_camera(index: DrivingIndex, frame: int, number: int, prefix: str) -> dict:
-    cameras = index.cameras
-    base_from_camera = poses.inverse(cameras.camera_from_base[frame, number])
-    return {
-        "data_path": prefix + cameras.file[frame, number].decode(),
-        "type": CAMERAS[number],
-        "timestamp": round(cameras.time[frame, number] * 1e6),
-        **_posed("sensor2ego", cameras.ego_from_camera[frame, number]),
-        **_posed("ego2global", index.frames.world_from_ego[frame]),
-        "sensor2lidar_rotation": base_from_camera[:, :3],
-        "sensor2lidar_translation": base_from_camera[:, 3],
-        "cam_intrinsic": cameras.intrinsics[frame, number],
-    }
-
-
 def _sweeps(index: DrivingIndex, frame: int) -> list[int]:
     first, end = index.lidar.first_sweep[frame : frame + 2]
     return index.lidar.sweep[first:end].tolist()
@@ -353,16 +278,6 @@ def _sweeps(index: DrivingIndex, frame: int) -> list[int]:
 
 def _world_from_ego_of(index: DrivingIndex, frame: int, record: int) -> np.ndarray:
     return poses.joined(index.lidar.world_from_lidar[record], poses.inverse(index.frames.ego_from_base[frame]))
-
-
-def _infos_sweep(index: DrivingIndex, frame: int, record: int, prefix: str) -> dict:
-    return {
-        "data_path": prefix + index.lidar.file[record].decode(),
-        "type": "lidar",
-        "timestamp": round(index.lidar.time[record] * 1e6),
-        **_posed("sensor2ego", index.frames.ego_from_base[frame]),
-        **_posed("ego2global", _world_from_ego_of(index, frame, record)),
-    }
 
 
 def _map_annos(lines: LineColumns, frame: int) -> dict:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import numpy as np
 from support.arrays import encoded_image, gradient
 
-from accvlab.driving_data.datasets.driving import poses
-from accvlab.driving_data.datasets.driving.driving_index import (
-    BoxColumns,
-    CameraColumns,
+from accvlab.driving_data.datasets import (
+    CameraImage,
+    DrivingFrame,
     DrivingIndex,
-    FrameColumns,
-    first_column,
-    names_column,
+    ObjectBox,
+    index_of_frames,
+    poses,
 )
 
 CAMERA_AXES = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
@@ -91,84 +91,32 @@ ARGOVERSE = Kind(
 def make_drive(root: Path, kind: Kind, seed: int = 0) -> DrivingIndex:
     """Make a drive; each camera has one file for all of its images."""
     rng = np.random.default_rng(seed)
-    scenes = [_scene(rng, kind) for _ in range(kind.num_scenes)]
-    num_frames = kind.num_frames * kind.num_scenes
-    world_from_ego = np.concatenate([scene["world_from_ego"] for scene in scenes])
-    ego_from_base = poses.identity(num_frames)
-    if kind.base == "lidar":
-        turn = poses.quaternion_of_yaw(np.deg2rad(kind.lidar_yaw_deg))
-        ego_from_base[:] = poses.pose_of_quaternion(turn, [0.9, 0, 1.8])
-    base_from_world = poses.inverse(poses.joined(world_from_ego, ego_from_base))
-    count = kind.num_objects
-    frame = np.repeat(np.arange(num_frames), count)
-    center, yaw, velocity, category = (
-        np.concatenate([scene[name] for scene in scenes]) for name in ("center", "yaw", "velocity", "category")
+    for name, (*_, width, height, _) in kind.cameras.items():
+        image = encoded_image(gradient(int(height), int(width), 0), "JPEG")
+        (root / f"{name}.jpg").write_bytes(bytes(image))
+    ego_from_lidar = poses.pose_of_quaternion(
+        poses.quaternion_of_yaw(np.deg2rad(kind.lidar_yaw_deg)), [0.9, 0, 1.8]
     )
-    center = center + kind.noise_m * rng.normal(size=center.shape)
-    yaw = yaw + 0.1 * kind.noise_m * rng.normal(size=yaw.shape)
-    turned = poses.quaternion_of_rotation(base_from_world[frame, :, :3])
-    center = poses.moved(base_from_world[frame], center)
-    mounted = np.array([_mounted(values) for values in kind.cameras.values()])
-    intrinsics = np.array([_intrinsics(*values[5:]) for values in kind.cameras.values()])
-    in_ego = poses.moved(ego_from_base[frame], center)
-    is_there = np.linalg.norm(in_ego[:, :2], axis=1) < 70
-    if kind.is_seen_only:
-        is_there &= (in_ego[:, 0] > 4) & (np.abs(in_ego[:, 1]) < in_ego[:, 0] * 0.85)
-    shape = (num_frames, len(mounted))
-    for name, values in kind.cameras.items():
-        (root / f"{name}.jpg").write_bytes(
-            bytes(encoded_image(gradient(int(values[6]), int(values[5]), 0), "JPEG"))
-        )
-    time = np.concatenate(
-        [1e9 + 1000 * k + kind.period_s * np.arange(kind.num_frames) for k in range(kind.num_scenes)]
-    )
-    ego_from_camera = np.broadcast_to(mounted, (*shape, 3, 4)).copy()
-    return DrivingIndex(
-        base=kind.base,
-        camera_names=tuple(kind.cameras),
-        categories=CATEGORIES,
-        frames=FrameColumns(
-            scene=names_column([f"scene-{k}" for k in range(kind.num_scenes)]),
-            first_of_scene=first_column([kind.num_frames] * kind.num_scenes),
-            token=names_column([f"frame-{k}" for k in range(num_frames)]),
-            time=time,
-            world_from_ego=world_from_ego,
-            ego_from_base=ego_from_base,
-        ),
-        cameras=CameraColumns(
-            file=np.tile(names_column([f"{name}.jpg" for name in kind.cameras]), (num_frames, 1)),
-            time=np.tile(time[:, np.newaxis], (1, len(mounted))),
-            intrinsics=np.broadcast_to(intrinsics, (*shape, 3, 3)).copy(),
-            camera_from_base=poses.joined(poses.inverse(ego_from_camera), ego_from_base[:, np.newaxis]),
-            ego_from_camera=ego_from_camera,
-        ),
-        boxes=BoxColumns(
-            first=first_column(np.bincount(frame[is_there], minlength=num_frames)),
-            center=center[is_there],
-            size=(SIZES[category] * rng.uniform(0.9, 1.1, (len(category), 3)))[is_there],
-            rotation=poses.product_of_quaternions(turned, poses.quaternion_of_yaw(yaw))[is_there],
-            velocity=(poses.turned(base_from_world[frame], velocity) * (1 if kind.has_velocities else np.nan))[
-                is_there
-            ],
-            category=category[is_there],
-            instance=np.tile(np.arange(count), num_frames)[is_there],
-        ),
+    frames = [frame for number in range(kind.num_scenes) for frame in _scene(rng, kind, number)]
+    return index_of_frames(
+        frames, categories=CATEGORIES, ego_from_lidar=ego_from_lidar if kind.base == "lidar" else None
     )
 
 
-def _mounted(values: tuple[float, ...]) -> np.ndarray:
+def _image(name: str, values: tuple[float, ...]) -> CameraImage:
     yaw, pitch = np.deg2rad(values[:2])
+    width, height, field_deg = values[5:]
     down = np.array([[np.cos(pitch), 0, np.sin(pitch)], [0, 1, 0], [-np.sin(pitch), 0, np.cos(pitch)]])
     turn = poses.rotation_of_quaternion(poses.quaternion_of_yaw(yaw))
-    return poses.pose(turn @ down @ CAMERA_AXES, values[2:5])
-
-
-def _intrinsics(width: float, height: float, field_deg: float) -> np.ndarray:
     focal = width / 2 / np.tan(np.deg2rad(field_deg / 2))
-    return np.array([[focal, 0, 0.51 * width], [0, focal, 0.49 * height], [0, 0, 1]])
+    return CameraImage(
+        file=f"{name}.jpg",
+        intrinsics=np.array([[focal, 0, 0.51 * width], [0, focal, 0.49 * height], [0, 0, 1]]),
+        ego_from_camera=poses.pose(turn @ down @ CAMERA_AXES, values[2:5]),
+    )
 
 
-def _scene(rng: np.random.Generator, kind: Kind) -> dict[str, np.ndarray]:
+def _scene(rng: np.random.Generator, kind: Kind, number: int) -> Iterator[DrivingFrame]:
     """A vehicle that brakes and turns, among objects of a road that keeps its first direction."""
     moments = kind.period_s * np.arange(kind.num_frames)
     turn = rng.uniform(0.6, 1) * kind.turn * rng.choice([-1, 1])
@@ -176,7 +124,7 @@ def _scene(rng: np.random.Generator, kind: Kind) -> dict[str, np.ndarray]:
     yaw = first_yaw + turn * moments
     speed = kind.speed * rng.uniform(0.7, 1.2) * (1 - 0.15 * np.sin(1.5 * moments))
     steps = kind.period_s * speed[:, np.newaxis] * np.column_stack([np.cos(yaw), np.sin(yaw)])
-    place = start + np.cumsum(steps, axis=0) - steps[0]
+    place = np.column_stack([start + np.cumsum(steps, axis=0) - steps[0], np.zeros(kind.num_frames)])
     count = kind.num_objects
     category = rng.choice(4, count, p=[0.6, 0.1, 0.15, 0.15])
     category[: kind.num_moving] = rng.choice(3, kind.num_moving, p=[0.7, 0.1, 0.2])
@@ -186,18 +134,34 @@ def _scene(rng: np.random.Generator, kind: Kind) -> dict[str, np.ndarray]:
     heading = first_yaw + rng.choice([0, 0, np.pi, np.pi / 2, -np.pi / 2], count) + 0.1 * rng.normal(size=count)
     fast = np.where(np.arange(count) < kind.num_moving, rng.uniform(3, 12, count), 0.0)
     fast[category == 2] = np.minimum(fast[category == 2], 1.5)
-    direction = np.column_stack([np.cos(heading), np.sin(heading)])
-    velocity = np.broadcast_to(direction * fast[:, np.newaxis], (kind.num_frames, count, 2))
-    centers = (
-        start + along[:, :1] * along_road + along[:, 1:] * across + velocity * moments[:, np.newaxis, np.newaxis]
-    )
-    heights = np.broadcast_to(SIZES[category, 2] / 2, centers.shape[:2])[..., np.newaxis]
-    return {
-        "world_from_ego": poses.pose_of_quaternion(
-            poses.quaternion_of_yaw(yaw), np.column_stack([place, np.zeros(len(place))])
-        ),
-        "center": np.concatenate([centers, heights], axis=-1).reshape(-1, 3),
-        "velocity": np.concatenate([velocity, np.zeros_like(heights)], axis=-1).reshape(-1, 3),
-        "yaw": np.tile(heading, kind.num_frames),
-        "category": np.tile(category, kind.num_frames).astype(np.int32),
-    }
+    velocity = np.column_stack([np.cos(heading), np.sin(heading), np.zeros(count)]) * fast[:, np.newaxis]
+    first = np.column_stack([start + along[:, :1] * along_road + along[:, 1:] * across, SIZES[category, 2] / 2])
+    world_from_ego = poses.pose_of_quaternion(poses.quaternion_of_yaw(yaw), place)
+    cameras = {name: _image(name, values) for name, values in kind.cameras.items()}
+    for frame, elapsed in enumerate(moments.tolist()):
+        ego_from_world = poses.inverse(world_from_ego[frame])
+        center = first + velocity * elapsed + kind.noise_m * rng.normal(size=(count, 3))
+        center = poses.moved(ego_from_world, center)
+        is_there = np.linalg.norm(center[:, :2], axis=1) < 70
+        if kind.is_seen_only:
+            is_there &= (center[:, 0] > 4) & (np.abs(center[:, 1]) < center[:, 0] * 0.85)
+        size = SIZES[category] * rng.uniform(0.9, 1.1, (count, 3))
+        yaws = heading - yaw[frame] + 0.1 * kind.noise_m * rng.normal(size=count)
+        over_ground = poses.turned(ego_from_world, velocity)
+        yield DrivingFrame(
+            scene=f"scene-{number}",
+            time=1e9 + 1000 * number + elapsed,
+            world_from_ego=world_from_ego[frame],
+            cameras=cameras,
+            boxes=[
+                ObjectBox(
+                    center=center[row],
+                    size=size[row],
+                    yaw=float(yaws[row]),
+                    category=CATEGORIES[category[row]],
+                    track=row,
+                    velocity=over_ground[row] if kind.has_velocities else None,
+                )
+                for row in np.flatnonzero(is_there).tolist()
+            ],
+        )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from support.videos import make_video
 
-from .clip_data import write_parquet
+from accvlab.driving_data.testing.written_files import write_files
 
 LENGTHS = (4, 3, 5)
 FPS = 25
@@ -72,11 +72,7 @@ def write_lerobot(
     rows = {name: values.tolist() if not isinstance(values, list) else values for name, values in rows.items()}
     rows = _typed({name: values for name, values in rows.items() if name not in left_out}, features)
     is_v3 = version == "v3.0"
-    data_path = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-    video_path = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-    if not is_v3:
-        data_path = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
-        video_path = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+    data_path, video_path = _PATHS[version]
     head = {
         "codebase_version": version,
         "fps": FPS,
@@ -86,13 +82,46 @@ def write_lerobot(
         "video_path": video_path,
         **info,
     }
-    (root / "meta").mkdir(parents=True)
-    (root / "meta/info.json").write_text(
-        json.dumps({key: value for key, value in head.items() if key not in left_out})
-    )
+    files: dict[str, Any] = {"meta/info.json": {key: value for key, value in head.items() if key not in left_out}}
+    file_of = np.array([0, 0, 1] if is_v3 else [0, 1, 2])  # of each episode
+    for file in np.unique(file_of).tolist():
+        place = {"chunk_index": 0, "file_index": file, "episode_chunk": 0, "episode_index": file}
+        of_file = np.flatnonzero(file_of[number] == file)
+        files[data_path.format(**place)] = {name: column.take(of_file) for name, column in rows.items()}
+        for camera in cameras:
+            path = root / video_path.format(video_key=camera, **place)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            first = int(of_file[0]) + REAR_NUMBERS * (camera == REAR)
+            make_video(path, len(of_file), codec, options=options, first_number=first)
     values = {name: np.array(rows[name].to_pylist()) for name in ("observation.state", "action") if name in rows}
-    (_write_v3 if is_v3 else _write_v21)(root, rows, number, cameras, (codec, options), left_out, values, stats)
-    return root
+    if is_v3:
+        files |= _meta_of_v3(file_of, cameras, left_out)
+        whole = {name: statistics_of(of_name) for name, of_name in values.items()}
+        files["meta/stats.json"] = {**whole, **stats}
+    else:
+        episodes = range(len(LENGTHS))
+        of_episodes = [{name: statistics_of(each[number == k]) for name, each in values.items()} for k in episodes]
+        lines: dict[str, list[dict[str, Any]]] = {
+            "episodes": [{"episode_index": k, "length": LENGTHS[k], "tasks": []} for k in episodes],
+            "tasks": [{"task_index": place, "task": task} for place, task in enumerate(TASKS)],
+            "episodes_stats": [{"episode_index": k, "stats": {**of_episodes[k], **stats}} for k in episodes],
+        }
+        for name, of_name in lines.items():
+            kept = [{key: value for key, value in line.items() if key not in left_out} for line in of_name]
+            files[f"meta/{name}.jsonl"] = "".join(f"{json.dumps(line)}\n" for line in kept)
+    return write_files(root, files)
+
+
+_PATHS = {
+    "v3.0": (
+        "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+    ),
+    "v2.1": (
+        "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+        "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
+    ),
+}
 
 
 def _typed(rows: dict[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,81 +147,29 @@ def statistics_of(values: np.ndarray) -> dict[str, Any]:
     return {**of_rows, "count": [len(values)]}
 
 
-def _write_v3(
-    root: Path,
-    rows: dict[str, Any],
-    number: np.ndarray,
-    cameras: Sequence[str],
-    coding: tuple[str, Mapping[str, str] | None],
-    left_out: Sequence[str],
-    values: Mapping[str, np.ndarray],
-    stats: Mapping[str, Any],
-) -> None:
-    ends = np.cumsum(LENGTHS)
-    starts, files = np.array([0, 4, 0]) / FPS, [0, 0, 1]
+def _meta_of_v3(file_of: np.ndarray, cameras: Sequence[str], left_out: Sequence[str]) -> dict[str, Any]:
+    """Tables of episodes and tasks; those of episodes, too, are several."""
+    ends, starts = np.cumsum(LENGTHS), np.array([0, 4, 0]) / FPS
     episodes: dict[str, Any] = {
-        "episode_index": [0, 1, 2],
-        "length": [*LENGTHS],
+        "episode_index": np.arange(3),
+        "length": np.array(LENGTHS),
         "dataset_from_index": ends - LENGTHS,
         "dataset_to_index": ends,
-        "data/chunk_index": [0, 0, 0],
-        "data/file_index": files,
+        "data/chunk_index": 0 * file_of,
+        "data/file_index": file_of,
     }
     for camera in cameras:
-        folder, more = root / "videos" / camera / "chunk-000", REAR_NUMBERS * (camera == REAR)
-        folder.mkdir(parents=True)
-        make_video(folder / "file-000.mp4", 7, coding[0], options=coding[1], first_number=more)
-        make_video(folder / "file-001.mp4", 5, coding[0], options=coding[1], first_number=7 + more)
-        episodes[f"videos/{camera}/chunk_index"] = [0, 0, 0]
-        episodes[f"videos/{camera}/file_index"] = files
+        episodes[f"videos/{camera}/chunk_index"] = 0 * file_of
+        episodes[f"videos/{camera}/file_index"] = file_of
         episodes[f"videos/{camera}/from_timestamp"] = starts
         episodes[f"videos/{camera}/to_timestamp"] = starts + np.array(LENGTHS) / FPS
-    for part in (0, 1):  # the tables of episodes, too, are several
-        of_part = [(part == 1 and place == 2) or (part == 0 and place < 2) for place in range(3)]
-        write_parquet(
-            root / f"meta/episodes/chunk-000/file-{part:03d}.parquet",
-            {name: np.array(column)[of_part] for name, column in episodes.items() if name not in left_out},
-        )
-        of_rows = np.flatnonzero((number == 2) == bool(part))
-        write_parquet(
-            root / f"data/chunk-000/file-{part:03d}.parquet",
-            {name: column.take(of_rows) for name, column in rows.items()},
-        )
-    write_parquet(root / "meta/tasks.parquet", {"task_index": [0, 1], "task": [*TASKS]})
-    whole = {name: statistics_of(of_name) for name, of_name in values.items()}
-    (root / "meta/stats.json").write_text(json.dumps({**whole, **stats}))
-
-
-def _write_v21(
-    root: Path,
-    rows: dict[str, Any],
-    number: np.ndarray,
-    cameras: Sequence[str],
-    coding: tuple[str, Mapping[str, str] | None],
-    left_out: Sequence[str],
-    values: Mapping[str, np.ndarray],
-    stats: Mapping[str, Any],
-) -> None:
-    def write_lines(name: str, lines: list[dict[str, Any]]) -> None:
-        kept = [{key: value for key, value in line.items() if key not in left_out} for line in lines]
-        (root / f"meta/{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in kept), "utf-8")
-
-    pairs = [*enumerate(LENGTHS)]
-    write_lines("episodes", [{"episode_index": place, "length": length, "tasks": []} for place, length in pairs])
-    write_lines("tasks", [{"task_index": place, "task": task} for place, task in enumerate(TASKS)])
-    of_episodes = [{name: statistics_of(each[number == k]) for name, each in values.items()} for k, _ in pairs]
-    write_lines("episodes_stats", [{"episode_index": k, "stats": {**of_episodes[k], **stats}} for k, _ in pairs])
-    for place, length in pairs:
-        of_episode = np.flatnonzero(number == place)
-        write_parquet(
-            root / f"data/chunk-000/episode_{place:06d}.parquet",
-            {name: column.take(of_episode) for name, column in rows.items()},
-        )
-        for camera in cameras:
-            path = root / f"videos/chunk-000/{camera}/episode_{place:06d}.mp4"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            first = int(of_episode[0]) + REAR_NUMBERS * (camera == REAR)
-            make_video(path, length, coding[0], options=coding[1], first_number=first)
+    kept = {name: column for name, column in episodes.items() if name not in left_out}
+    return {"meta/tasks.parquet": {"task_index": [0, 1], "task": [*TASKS]}} | {
+        f"meta/episodes/chunk-000/file-{part:03d}.parquet": {
+            name: column[file_of == part] for name, column in kept.items()
+        }
+        for part in (0, 1)
+    }
 
 
 def pack(root: Path, target: Path, method: int = zipfile.ZIP_STORED) -> Path:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import cv2
 import numpy as np
+
+from accvlab.driving_data.datasets import (
+    CameraImage,
+    DrivingFrame,
+    DrivingIndex,
+    ObjectBox,
+    index_of_frames,
+    poses,
+)
+from accvlab.driving_data.testing.layouts import Content, navsim_files, with_lidar
+from accvlab.driving_data.testing.written_files import bytes_of, write_files
 
 CAMERAS = {
     "CAM_F0": 0,
@@ -47,51 +58,53 @@ def place(frame: int) -> np.ndarray:
     return np.array([300000.0, 4000000, 12]) + SPEED * PERIOD_S * way
 
 
-def frame_of(number: int, frame: int, hw: tuple[int, int]) -> dict[str, Any]:
-    name = token(number, frame)
-    w, z = np.cos(heading(frame) / 2), np.sin(heading(frame) / 2)
-    objects = [
-        ("vehicle", 12.0, 2.0),
-        ("pedestrian", 8.0, -6.0),
-        ("vehicle", -40.0, 1.0),
-        ("traffic_cone", 5.0, 3.0),
-    ]
+def log_of(number: int, num_frames: int, hw: tuple[int, int]) -> DrivingIndex:
+    """The index of a log, whose files are named as below ``sensor_blobs``."""
+    (height, width), name = hw, log_name(number)
+    objects = [("vehicle", 12, 2), ("pedestrian", 8, -6), ("vehicle", -40, 1), ("traffic_cone", 5, 3)]
     sizes = {"vehicle": (4.5, 1.9, 1.6), "pedestrian": (0.6, 0.7, 1.7), "traffic_cone": (0.4, 0.4, 0.8)}
-    boxes = [(x, y, 0.6, *sizes[kind], 0.1) for kind, x, y in objects]
-    command = [0, 0, 0, 0]
-    command[frame % 4] = 1
-    return {
-        "token": name,
-        "timestamp": 1_620_000_000_000_000 + 500_000 * frame + 10_000_000_000 * number,
-        "log_name": log_name(number),
-        "map_location": "us-nv-las-vegas-strip",
-        "roadblock_ids": [] if frame == 5 else ["101", "102"],
-        "lidar_path": f"{log_name(number)}/MergedPointCloud/{name}.pcd",
-        "lidar2ego_translation": np.zeros(3),
-        "lidar2ego_rotation": np.array([1.0, 0, 0, 0]),
-        "ego2global_translation": place(frame),
-        "ego2global_rotation": np.array([w, 0, 0, z]),
-        "ego_dynamic_state": [SPEED, 0.1, 0.2 + frame, -0.3],
-        "driving_command": np.array(command),
-        "cams": {camera: _camera(number, camera, angle, name, hw) for camera, angle in CAMERAS.items()},
-        "anns": {
-            "gt_boxes": np.array(boxes, np.float32),
-            "gt_names": np.array([kind for kind, _, _ in objects]),
-            "gt_velocity_3d": np.array([[SPEED, 0, 0]] * len(boxes), np.float32),
-            "track_tokens": [f"track-{each}" for each in range(len(boxes))],
-        },
-    }
-
-
-def _camera(number: int, camera: str, angle_deg: float, name: str, hw: tuple[int, int]) -> dict[str, Any]:
-    (height, width), rotation = hw, turn(np.deg2rad(angle_deg))
-    return {
-        "data_path": f"{log_name(number)}/{camera}/{name}.jpg",
-        "sensor2lidar_rotation": rotation @ CAMERA_AXES,
-        "sensor2lidar_translation": rotation @ [1.2, 0, 0] + [0, 0, 1.5],
-        "cam_intrinsic": np.array([[0.8 * width, 0, width / 2], [0, 0.8 * width, height / 2], [0, 0, 1]]),
-        "distortion": np.array([-0.35, 0.17, -0.002, 0.0004, -0.05]),
-    }
+    cameras = {camera: turn(np.deg2rad(angle)) for camera, angle in CAMERAS.items()}
+    index = index_of_frames(
+        [
+            DrivingFrame(
+                scene=name,
+                token=token(number, frame),
+                time=1_620_000_000 + 0.5 * frame + 10_000 * number,
+                world_from_ego=poses.pose(turn(heading(frame)), place(frame)),
+                cameras={
+                    camera: CameraImage(
+                        file=f"{name}/{camera}/{token(number, frame)}.jpg",
+                        intrinsics=[[0.8 * width, 0, width / 2], [0, 0.8 * width, height / 2], [0, 0, 1]],
+                        ego_from_camera=poses.pose(rotation @ CAMERA_AXES, rotation @ [1.2, 0, 0] + [0, 0, 1.5]),
+                    )
+                    for camera, rotation in cameras.items()
+                },
+                boxes=[
+                    ObjectBox(
+                        center=[x, y, 0.6],
+                        size=sizes[kind],
+                        yaw=0.1,
+                        category=kind,
+                        track=row,
+                        velocity=[SPEED, 0, 0],
+                    )
+                    for row, (kind, x, y) in enumerate(objects)
+                ],
+            )
+            for frame in range(num_frames)
+        ],
+        ego_from_lidar=np.eye(3, 4),
+    )
+    numbers = np.arange(num_frames)
+    motion = np.stack([[SPEED, 0.1, 0.2 + frame, -0.3] for frame in numbers])
+    command = np.eye(4, dtype=np.int64)[numbers % 4]
+    distortion = np.tile([-0.35, 0.17, -0.002, 0.0004, -0.05], (num_frames, len(CAMERAS), 1))
+    index = attrs.evolve(
+        index,
+        frames=attrs.evolve(index.frames, motion=motion, driving_command=command, has_route=numbers != 5),
+        cameras=attrs.evolve(index.cameras, distortion=distortion),
+    )
+    return with_lidar(index, f"{name}/MergedPointCloud/{{token}}.pcd")
 
 
 def textured(height: int, width: int, seed: int) -> np.ndarray:
@@ -111,17 +124,9 @@ def cloud_of(frame: int, count: int = 500) -> np.ndarray:
 
 
 def pcd(points: np.ndarray) -> bytes:
-    fields = [(axis, "<f4") for axis in "xyz"] + [(name, "u1") for name in ("intensity", "ring", "lidar_info")]
-    rows = np.zeros(len(points), np.dtype(fields))
-    for axis, column in zip("xyz", points.T, strict=True):
-        rows[axis] = column
-    rows["intensity"] = np.arange(len(points)) % 200
-    header = (
-        "# .PCD v0.7 - Point Cloud Data file format\nVERSION 0.7\nFIELDS x y z intensity ring lidar_info\n"
-        "SIZE 4 4 4 1 1 1\nTYPE F F F U U U\nCOUNT 1 1 1 1 1 1\n"
-        f"WIDTH {len(points)}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {len(points)}\nDATA binary\n"
-    )
-    return header.encode() + rows.tobytes()
+    """File of points ``(n, 3)`` with intensities."""
+    rows = np.column_stack([points, np.arange(len(points)) % 200, np.zeros((len(points), 2))])
+    return bytes_of("points.pcd", rows)
 
 
 def write_navsim(
@@ -150,17 +155,12 @@ def write_navsim(
         for seed, name in enumerate(cameras)
     }
     for number in range(num_logs):
-        frames = [frame_of(number, frame, hw) for frame in range(num_frames)]
-        blobs = root / "sensor_blobs" / "mini" / log_name(number)
-        for folder in (*cameras, "MergedPointCloud"):
-            (blobs / folder).mkdir(parents=True)
+        name, files = log_name(number), {}
         for frame in range(num_frames):
-            (blobs / "MergedPointCloud" / f"{token(number, frame)}.pcd").write_bytes(
-                pcd(cloud_of(frame, num_points))
-            )
-            for camera, image in images.items():
-                (blobs / camera / f"{token(number, frame)}.jpg").write_bytes(image)
-        logs = root / "navsim_logs" / "mini"
-        logs.mkdir(parents=True, exist_ok=True)
-        (logs / f"{log_name(number)}.pkl").write_bytes(pickle.dumps(change(frames)))
+            of_frame = token(number, frame)
+            files[f"{name}/MergedPointCloud/{of_frame}.pcd"] = pcd(cloud_of(frame, num_points))
+            files |= {f"{name}/{camera}/{of_frame}.jpg": image for camera, image in images.items()}
+        content = navsim_files(Content(log_of(number, num_frames, hw), files), "mini")
+        path = f"navsim_logs/mini/{name}.pkl"
+        write_files(root, {**content, path: change(content[path])})
     return root

@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving_scenes import export_nuscenes, generate_scenes
+from driving_scenes import drive_of, generate_scenes
+
+from accvlab.driving_data.testing import layouts
+from accvlab.driving_data.testing.written_files import write_files
 
 VERSION = "v1.0-mini"
 
@@ -22,20 +25,15 @@ VERSION = "v1.0-mini"
 def write_nuscenes(root: Path, frames_per_keyframe: int = 2, **settings: Any) -> Path:
     """Two scenes of small pictures; cameras have their own times and ego poses."""
     settings = {"num_sequences": 2, "frames_per_sequence": (5, 7), "image_hw": (48, 80), **settings}
-    scenes = generate_scenes(keyframe_rate_hz=4.0, **settings)
-    export_nuscenes(scenes, root, version=VERSION, frames_per_keyframe=frames_per_keyframe)
+    content = layouts.Content(*drive_of(generate_scenes(keyframe_rate_hz=4.0, **settings)))
+    write_files(root, layouts.nuscenes_files(content, frames_per_keyframe, VERSION))
     rng = np.random.default_rng(5)
     with changed_table(root, "sample_data") as data, changed_table(root, "ego_pose") as poses:
-        of_token = {pose["token"]: pose for pose in poses}
-        for record in data:
-            if "CAM" not in record["filename"]:
-                continue
-            pose = dict(of_token[record["ego_pose_token"]], token=record["token"])
-            record["timestamp"] += int(rng.integers(-20_000, 20_000))
-            pose["translation"] = (np.array(pose["translation"]) + rng.normal(size=3) * 0.2).tolist()
-            pose["rotation"] = ((np.array(pose["rotation"]) + rng.normal(size=4) * 0.02) * 1.001).tolist()
-            record["ego_pose_token"] = pose["token"]
-            poses.append(pose)
+        for record, pose in zip(data, poses, strict=True):
+            if "CAM" in record["filename"]:
+                record["timestamp"] += int(rng.integers(-20_000, 20_000))
+                pose["translation"] = (np.array(pose["translation"]) + rng.normal(size=3) * 0.2).tolist()
+                pose["rotation"] = ((np.array(pose["rotation"]) + rng.normal(size=4) * 0.02) * 1.001).tolist()
     return root
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.videos import make_video
+from support.videos import encoded_video
 
 from accvlab.driving_data.datasets.driving import poses
-
-from .clip_data import write_parquet
+from accvlab.driving_data.testing.layouts import physical_ai_files
+from accvlab.driving_data.testing.written_files import write_files
 
 CAMERAS = {  # with the bearing of their axis, and how much later than others they are, microseconds
     "camera_cross_left_120fov": (np.pi / 3, 4_000),
@@ -60,41 +58,35 @@ def ego_times() -> np.ndarray:
     return 200_000 + np.arange(241) * 10_000 + noise
 
 
-def write_published(root: Path, *, compression: int = zipfile.ZIP_STORED) -> Path:
+def write_published(root: Path) -> Path:
     """Write the data set."""
-    for chunk in sorted(set(CLIPS.values())):
-        of_chunk = [clip for clip in CLIPS if CLIPS[clip] == chunk]
-        for camera in CAMERAS:
-            _write_camera(root, chunk, of_chunk, camera, compression)
-        _zip_tables(
-            root / f"labels/egomotion/egomotion.chunk_{chunk:04d}.zip",
-            {f"{clip}.egomotion.parquet": _ego_motion() for clip in of_chunk},
-        )
-        _write_calibration(root, chunk, of_chunk)
-    write_features(root)
+    write_files(root, _files())
     write_clip_index(root)
     return root
 
 
-FEATURE_COLUMNS = ("feature", "directory", "chunk_path", "clip_files_in_zip")
+def _files(video_of: Callable[[str, str], bytes] | None = None) -> dict[str, Any]:
+    times = ego_times()
+    return physical_ai_files(
+        CLIPS,
+        {camera: mounted(camera) for camera in CAMERAS},
+        video_of=video_of or _video,
+        times_of=frame_times,
+        motion=(times, world_from_ego(times)),
+        lens=LENS,
+        vehicle=VEHICLE,
+    )
 
 
-def write_features(root: Path, names: Sequence[str] = FEATURE_COLUMNS) -> None:
-    """Write the table of features, whose columns have these names."""
-    rows = []
-    for camera in CAMERAS:
-        stem = f"{{clip_id}}.{camera}"
-        members = {"video": f"{stem}.mp4", "frame_timestamps": f"{stem}.timestamps.parquet"}
-        chunk = f"camera/{camera}/{camera}.chunk_{{chunk_id:04d}}.zip"
-        rows.append([camera, "camera", chunk, json.dumps(members)])
-    members = {"egomotion": "{clip_id}.egomotion.parquet"}
-    chunk = "labels/egomotion/egomotion.chunk_{chunk_id:04d}.zip"
-    rows.append(["egomotion", "labels", chunk, json.dumps(members)])
-    for name in ("camera_intrinsics", "sensor_extrinsics", "vehicle_dimensions"):
-        chunk = f"calibration/{name}/{name}.chunk_{{chunk_id:04d}}.parquet"
-        rows.append([name, "calibration", chunk, ""])
-    with (root / "features.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([names, *rows])
+def _video(clip: str, camera: str) -> bytes:
+    first = first_number(clip, camera)
+    return encoded_video(NUM_FRAMES, "libx264", "mp4", first_number=first, rate=30).tobytes()
+
+
+def write_features(root: Path, names: Sequence[str] | None = None) -> None:
+    """Write the table of features, whose columns may have other names."""
+    first, *rows = _files(lambda clip, camera: b"")["features.csv"]
+    write_files(root, {"features.csv": [names or first, *rows]})
 
 
 def write_clip_index(root: Path, **others: Any) -> None:
@@ -106,7 +98,7 @@ def write_clip_index(root: Path, **others: Any) -> None:
         "end_timestamp": [2_000_000] * len(CLIPS),
     }
     kept = {name: column for name, column in {**columns, **others}.items() if column is not None}
-    write_parquet(root / "clip_index.parquet", kept)
+    write_files(root, {"clip_index.parquet": kept})
 
 
 def unpacked(root: Path, target: Path) -> Path:
@@ -122,64 +114,8 @@ def unpacked(root: Path, target: Path) -> Path:
     return target
 
 
-def _write_camera(root: Path, chunk: int, clips: list[str], camera: str, compression: int) -> None:
-    folder = root / "camera" / camera
-    folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / f"{camera}.chunk_{chunk:04d}.zip", "w", compression) as archive:
-        for clip in clips:
-            video = make_video(
-                folder / "made.mp4", NUM_FRAMES, "libx264", first_number=first_number(clip, camera), rate=30
-            )
-            archive.write(video, f"{clip}.{camera}.mp4")
-            video.unlink()
-            table = folder / "made.parquet"
-            write_parquet(table, {"timestamp": frame_times(camera)})
-            archive.write(table, f"{clip}.{camera}.timestamps.parquet")
-            table.unlink()
-
-
-def _zip_tables(path: Path, tables: dict[str, dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, columns in tables.items():
-            table = path.with_suffix(".parquet")
-            write_parquet(table, columns)
-            archive.write(table, name)
-            table.unlink()
-
-
-def _ego_motion() -> dict[str, Any]:
-    times = ego_times()
-    known = world_from_ego(times)
-    quaternions = poses.quaternion_of_rotation(known[..., :3])
-    columns = dict(zip(("qw", "qx", "qy", "qz"), quaternions.T, strict=True))
-    return {"timestamp": times, **columns, **dict(zip("xyz", known[..., 3].T, strict=True))}
-
-
 def mounted(camera: str) -> np.ndarray:
     """Where a camera is on the vehicle, ``(3, 4)``."""
     turn = poses.rotation_of_quaternion(poses.quaternion_of_yaw(CAMERAS[camera][0]))
     axes = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
     return poses.pose(turn @ axes, [1.7, 0.0, 1.4])
-
-
-def _write_calibration(root: Path, chunk: int, clips: list[str]) -> None:
-    pairs = [(clip, camera) for clip in clips for camera in CAMERAS]
-    ids, cameras = [clip for clip, _ in pairs], [camera for _, camera in pairs]
-    names = ["width", "height", "cx", "cy", *(f"{way}_poly_{power}" for way in ("bw", "fw") for power in range(5))]
-    lens = {name: [value] * len(pairs) for name, value in zip(names, LENS, strict=True)}
-    place = np.stack([mounted(camera) for camera in cameras])
-    quaternions = poses.quaternion_of_rotation(place[..., :3])
-    outside = dict(zip(("qw", "qx", "qy", "qz"), quaternions.T, strict=True))
-    outside |= dict(zip("xyz", place[..., 3].T, strict=True))
-    sizes = ["length", "width", "height", "rear_axle_to_bbox_center", "wheelbase", "track_width"]
-    tables: dict[str, dict[str, Any]] = {
-        "camera_intrinsics": {"clip_id": ids, "camera_name": cameras, **lens},
-        "sensor_extrinsics": {"clip_id": ids, "sensor_name": cameras, **outside},
-        "vehicle_dimensions": {
-            "clip_id": clips,
-            **{name: [value] * len(clips) for name, value in zip(sizes, VEHICLE, strict=True)},
-        },
-    }
-    for name, columns in tables.items():
-        write_parquet(root / f"calibration/{name}/{name}.chunk_{chunk:04d}.parquet", columns)

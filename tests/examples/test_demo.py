@@ -6,27 +6,18 @@ import sys
 from pathlib import Path
 
 import av
+import data_folders
 import demo
 import demo_picture
 import numpy as np
 import pytest
 import torch
-from demo_steps import BoxPadder, ImageResizer
 from demo_training import Bookmark, SlotMemory, delivers_the_same
 from driving_scenes import DrivingScenes, box_corners, export_nuscenes, generate_scenes
-from frame_folder_provider import FrameFolderProvider
-from nvidia.dali.types import DALIDataType
 from PIL import Image
 from support.child_processes import run_process
 from support.scripts import messages
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, SequenceSampler
-from accvlab.dali_pipeline_framework.pipeline import (
-    DALIStructuredOutputIterator,
-    PipelineDefinition,
-    SampleDataGroup,
-)
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.driving_data.testing import made_drive
 
 DEMO = Path(demo.__file__)
@@ -71,82 +62,22 @@ def _losses(output: str) -> tuple[float, float]:
     return float(first), float(final)
 
 
-# --- FrameFolderProvider ----------------------------------------------------------------------------
+# --- folders of images ------------------------------------------------------------------------------
 
 
 def test_frames_come_in_natural_order(frames):
     _write_image(frames / "c2" / "only.PNG", (8, 8), 9)
     (frames / "c2" / "notes.txt").write_text("no image")
     (frames / "c2" / ".hidden.jpg").write_text("no image")
-    provider = FrameFolderProvider(frames)
-    assert provider.sequence_names == ("a", "b", "c2", "c10")
+    provider = data_folders.open_image_folders(frames)
+    assert provider.scene_names == ("a", "b", "c2", "c10")
     assert provider.sequence_lengths == (5, 6, 1, 4)
-    paths = [provider.image_path(index).relative_to(frames) for index in range(16)]
-    assert [str(path) for path in paths[3:8]] == ["a/f21.jpg", "a/f28.jpg", "b/f0.jpg", "b/f7.jpg", "b/f14.jpg"]
+    names = [provider.describe_sample(index).partition(", files ")[2] for index in range(3, 8)]
+    assert names == ["a/f21.jpg", "a/f28.jpg", "b/f0.jpg", "b/f7.jpg", "b/f14.jpg"]
     sample = provider.get_data(7)
-    assert sample.type_matches(provider.sample_data_structure)
     assert sample["cameras"][0]["image"].tobytes() == (frames / "b" / "f14.jpg").read_bytes()
-    assert (sample["sequence"], int(sample["frame"]), bool(sample["is_first_of_sequence"])) == ("b", 2, False)
-    firsts = [index for index in range(16) if provider.get_data(index)["is_first_of_sequence"]]
-    assert firsts == [0, 5, 11, 12]
-
-
-# --- steps ------------------------------------------------------------------------------------------
-
-
-class RaggedProvider(DataProvider):
-    """Sample i has i objects, and an encoded picture of 10 (i + 1) x 20 pixels."""
-
-    def get_number_of_samples(self) -> int:
-        return 3
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        objects = SampleDataGroup()
-        objects.add_data_field("centres", DALIDataType.FLOAT)
-        objects.add_data_field("labels", DALIDataType.INT32)
-        sample = SampleDataGroup()
-        sample.add_data_field("image", DALIDataType.UINT8)
-        sample.add_data_field("matrix", DALIDataType.FLOAT)
-        sample.add_data_group_field("objects", objects)
-        return sample
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
-        pixels = np.full((20, 10 * (sample_index + 1), 3), 51, np.uint8)  # height, width
-        header = f"P6 {pixels.shape[1]} 20 255\n".encode()
-        sample["image"] = np.frombuffer(header + pixels.tobytes(), np.uint8)
-        sample["matrix"] = np.arange(1, 13).reshape(3, 4)
-        sample["objects"]["centres"] = np.full((sample_index, 3), 1.5)
-        sample["objects"]["labels"] = np.full(sample_index, 7)
-        return sample
-
-
-def _batch(steps) -> dict:
-    source = SamplerInputCallable(RaggedProvider(), SequenceSampler(3, [1, 1, 1], 0, randomize=False))
-    pipeline = PipelineDefinition(source, steps).get_dali_pipeline(py_num_workers=0)
-    with DALIStructuredOutputIterator(pipeline=pipeline, output_type="numpy") as loader:
-        return next(iter(loader))
-
-
-def test_steps_make_uniform_batches():
-    batch = _batch(
-        [
-            ImageDecoder("image", use_device_mixed=True),
-            ImageResizer("image", height_px=5, width_px=8, matrix_names=["matrix", "not there"]),
-            BoxPadder("objects", fill_values={"labels": -1}),
-        ]
-    )
-    assert batch["image"].dtype == np.float32
-    assert batch["image"].shape == (3, 3, 5, 8)
-    np.testing.assert_allclose(batch["image"], 0.2, rtol=1e-6)
-    for sample, width_px in enumerate((10, 20, 30)):
-        scale = [[8 / width_px], [5 / 20], [1.0]]
-        np.testing.assert_allclose(batch["matrix"][sample], scale * np.arange(1.0, 13.0).reshape(3, 4), rtol=1e-6)
-    objects = batch["objects"]
-    assert objects["count"].tolist() == [0, 1, 2]
-    assert objects["labels"].tolist() == [[-1, -1], [7, -1], [7, 7]]
-    assert objects["centres"][:, :, 0].tolist() == [[0.0, 0.0], [1.5, 0.0], [1.5, 1.5]]
+    assert (sample["scene"], int(sample["frame"]), bool(sample["is_first"])) == ("b", 2, False)
+    assert [index for index in range(16) if provider.get_data(index)["is_first"]] == [0, 5, 11, 12]
 
 
 # --- picture ----------------------------------------------------------------------------------------
@@ -309,13 +240,12 @@ def test_cameras_whose_images_share_no_name_are_matched_by_place(tmp_path: Path)
     for camera, count in (("front", 3), ("rear", 2)):
         for number in range(count):
             _write_image(tmp_path / "drive" / camera / f"{camera}{number}.jpg", (8, 6), 10 * number)
-    provider = demo.open_camera_folders(tmp_path)
-    assert provider is not None
+    provider = data_folders.open_image_folders(tmp_path)
     assert provider.sequence_lengths == (2,)
     (tmp_path / "other" / "left").mkdir(parents=True)
     _write_image(tmp_path / "other" / "left" / "0.jpg", (8, 6), 1)
-    with pytest.raises(demo.DemoError, match="must have folders of the same cameras, but share no name"):
-        demo.open_camera_folders(tmp_path)
+    with pytest.raises(data_folders.FolderError, match="must have folders of the same cameras, but share no name"):
+        data_folders.open_image_folders(tmp_path)
 
 
 def test_videos_of_two_rates_with_their_times_beside_them(tmp_path: Path) -> None:
@@ -339,5 +269,5 @@ def test_videos_of_two_rates_with_their_times_beside_them(tmp_path: Path) -> Non
     with demo.make_loader(provider, 1, (32, 48), 1, 0, None) as loader:
         assert next(iter(loader))["cameras"][1]["image"].shape == (1, 3, 32, 48)
     (drive / "rear.csv").write_text("soon\nlater\n")
-    with pytest.raises(demo.DemoError, match="must hold the time of each frame in its first column"):
+    with pytest.raises(data_folders.FolderError, match="must hold the time of each frame in its first column"):
         demo.open_provider(drive.parent, tmp_path / "output")

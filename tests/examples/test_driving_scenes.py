@@ -3,21 +3,19 @@
 import doctest
 import hashlib
 import importlib
-import json
 
 import numpy as np
 import pytest
 from driving_scenes import (
     SceneSettings,
-    SettingsError,
     box_corners,
+    drive_of,
+    export,
     export_nuscenes,
     generate_scenes,
     lidar_points,
-    nuscenes_export,
     project_points,
 )
-from driving_scenes.__main__ import main
 from driving_scenes.cameras import camera_rig
 from driving_scenes.generation import draw_sequence_lengths, render_frame
 from driving_scenes.geometry import invert_rigid, transform_points
@@ -167,7 +165,7 @@ def test_frames_have_the_traffic_as_the_vehicle_sees_it(scenes):
 def test_a_folder_appears_when_it_is_whole(tmp_path, monkeypatch):
     scenes, root = generate_scenes(**TINY), tmp_path / "deep" / "set"
     with monkeypatch.context() as broken:
-        broken.setattr(nuscenes_export, "lidar_points", lambda frame: 1 // 0)
+        broken.setattr(export, "lidar_points", lambda frame: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             export_nuscenes(scenes, root)
     assert not [*root.parent.iterdir()]
@@ -175,62 +173,29 @@ def test_a_folder_appears_when_it_is_whole(tmp_path, monkeypatch):
     assert [path.name for path in root.parent.iterdir()] == ["set"]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "rule"),
-    [
-        ("num_sequences", 0, "an integer of at least 1, got 0"),
-        ("num_sequences", True, "got True"),
-        ("frames_per_sequence", (5, 2), r"1 <= smallest <= largest, got \(5, 2\)"),
-        ("frames_per_sequence", 8, "two integers"),
-        ("frames_per_sequence", (0, 2), r"got \(0, 2\)"),
-        ("image_hw", (16, 400), "from 32 to 4096"),
-        ("seed", -1, "an integer of at least 0, got -1"),
-        ("jpeg_quality", 100, "from 1 to 95, got 100"),
-        ("keyframe_rate_hz", 0.0, "got 0.0"),
-        ("keyframe_rate_hz", float("nan"), "got nan"),
-        ("traffic_density", -0.5, "got -0.5"),
-    ],
-)
-def test_settings_refuse_nonsense(name, value, rule):
-    with pytest.raises(SettingsError, match=rf"{name}: must be .*{rule}"):
-        generate_scenes(**{name: value})
-
-
-def test_export_to_nuscenes(tmp_path, capsys):
-    target = tmp_path / "nuscenes"
-    command = [str(target), "--sequences", "1", "--frames", "6", "6", "--image-hw", "32", "48"]
-    assert main([*command, "--frames-per-keyframe", "2"]) == 0
-    tables = {path.stem: json.loads(path.read_text()) for path in (target / "v1.0-mini").iterdir()}
-    assert len(tables) == 13
-    assert [scene["nbr_samples"] for scene in tables["scene"]] == [len(tables["sample"])] == [3]
-    data = tables["sample_data"]
-    assert len(data) == 7 * 5  # the frame behind the last keyframe is left out
-    assert all((target / record["filename"]).is_file() for record in data)
-    assert {record["filename"].split("/")[0] for record in data if not record["is_key_frame"]} == {"sweeps"}
-    frame = generate_scenes(num_sequences=1, frames_per_sequence=(6, 6), image_hw=(32, 48)).frames[2]
-    annotations = [
-        one for one in tables["sample_annotation"] if one["sample_token"] == tables["sample"][1]["token"]
-    ]
-    world = frame.world_from_ego @ np.vstack([frame.centres.T, np.ones(len(frame.centres))])
-    for annotation in annotations:
-        row = int(np.argmin(np.linalg.norm(world[:3].T - annotation["translation"], axis=1)))
-        np.testing.assert_allclose(world[:3, row], annotation["translation"], atol=1e-9)
-        np.testing.assert_allclose(frame.sizes[row][[1, 0, 2]], annotation["size"])
-    points, num_points = lidar_points(frame)
-    assert [one["num_lidar_pts"] for one in annotations] == num_points[
-        (num_points > 0) | (frame.visibility.max(axis=1) > 0)
-    ].tolist()
-    np.testing.assert_array_equal(
-        np.fromfile(target / data[-1]["filename"].replace("000004", "000002"), np.float32).reshape(-1, 5), points
-    )
-    on_ground = points[points[:, 3] == 12.0]
-    np.testing.assert_allclose(on_ground[:, 2], -1.84, atol=1e-4)  # the height of the lidar
-    assert main(command) == 1
-    assert "The target must be free" in capsys.readouterr().err
+def test_index_and_points_of_scenes(scenes):
+    drive, files = drive_of(scenes)
+    assert drive.frames.time.tolist() == [frame.timestamp_s for frame in scenes.frames]
+    rows = np.split(np.arange(len(drive.boxes.center)), drive.boxes.first[1:-1])
+    for frame, of_frame in zip(scenes.frames, rows, strict=True):
+        points, num_points = lidar_points(frame)
+        has_box = (num_points > 0) | (frame.visibility.max(axis=1) > 0)
+        assert drive.boxes.num_lidar_points[of_frame].tolist() == num_points[has_box].tolist()
+        speeds = np.linalg.norm(frame.velocities[has_box], axis=1)
+        attributes = [drive.attributes[number] for number in drive.boxes.attribute[of_frame]]
+        assert all(
+            ("moving" in name) == (speed > 0.2)
+            for name, speed in zip(attributes, speeds, strict=True)
+            if "cycle" not in name
+        )
+        np.testing.assert_array_equal(files[f"samples/LIDAR_TOP/{frame.index:06d}.pcd.bin"], points)
+        on_ground = points[points[:, 3] == 12.0]
+        np.testing.assert_allclose(on_ground[:, 2], -1.84, atol=1e-4)  # the height of the lidar
+        assert files[f"samples/CAM_BACK/{frame.index:06d}.jpg"] == frame.jpegs[3].tobytes()
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("module", ["geometry", "settings", "frames", "nuscenes_export"])
+@pytest.mark.parametrize("module", ["geometry", "settings", "frames"])
 def test_examples_in_docstrings(module):
     results = doctest.testmod(importlib.import_module(f"driving_scenes.{module}"))
     assert results.attempted > 0

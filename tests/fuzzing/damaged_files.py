@@ -45,7 +45,7 @@ class Kind:
 
 # --- tables ---------------------------------------------------------------------------------------------------
 
-COLUMNS = {"time": "whole", "name": "text", "x": "number", "times": "whole lists"}
+COLUMNS = {"time": "whole", "name": "text", "x": "number"}
 
 
 def _table() -> Any:
@@ -84,10 +84,12 @@ def _uncompressed_feather(folder: Path) -> Path:
 
 
 def _read_columns(path: Path) -> None:
-    from accvlab.driving_data.datasets.driving.arrow_files import read_columns
+    from accvlab.driving_data.datasets.driving.arrow_files import ListsOf, read_columns
 
-    columns = read_columns(path, COLUMNS)
-    assert {len(column) for column in columns.values()} == {len(columns["time"])}
+    columns = read_columns(path, {**COLUMNS, "times": ListsOf("whole")})
+    times = columns.pop("times")
+    assert {len(times.counts), *map(len, columns.values())} == {len(columns["time"])}
+    assert len(times.values) == times.counts.sum()
 
 
 def _read_arrow_file(path: Path) -> None:
@@ -181,10 +183,7 @@ def _read_lerobot(path: Path) -> None:
 
     files = LeRobotFiles(path.parent.parent)
     videos = [name for name in files.feature_names if files.feature(name).dtype == "video"]
-    files.episodes(videos)
-    for name in videos:
-        files.named("video_path", name, chunk_index=0, file_index=0)
-    files.named("data_path", chunk_index=0, file_index=0)
+    assert files.episodes(videos, None).video.keys() == {*videos}
 
 
 def _features(folder: Path) -> Path:

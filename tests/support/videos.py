@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -126,11 +126,88 @@ def make_video(
 
 
 @functools.cache
-def encoded_video(num_frames: int, codec: str = "libvpx-vp9", suffix: str = "webm") -> npt.NDArray[np.uint8]:
-    """Get the bytes of a video file, ``(num_bytes,)``."""
+def encoded_video(
+    num_frames: int, codec: str = "libvpx-vp9", suffix: str = "webm", **settings: Any
+) -> npt.NDArray[np.uint8]:
+    """Make the file of a video, ``(num_bytes,)``; settings are those of `make_video`."""
     with tempfile.TemporaryDirectory() as folder:
-        content = make_video(Path(folder) / f"video.{suffix}", num_frames, codec).read_bytes()
+        content = make_video(Path(folder) / f"video.{suffix}", num_frames, codec, **settings).read_bytes()
     return np.frombuffer(content, np.uint8)
+
+
+def write_images(
+    path: Path,
+    images: Sequence[av.VideoFrame | npt.NDArray[np.uint8]],
+    codec: str = "libx264",
+    *,
+    rate: int = 25,
+    options: Mapping[str, str] | None = None,
+    pixel_format: str = "yuv420p",
+    matrix: int | None = None,
+    color_range: int | None = None,
+) -> Path:
+    """Write a video of RGB images, ``(height, width, 3)``, or of frames.
+
+    Args:
+        matrix: Color matrix that the stream states; None for none.
+        color_range: Color range that it states; None for none.
+    """
+    frames = [
+        image if isinstance(image, av.VideoFrame) else av.VideoFrame.from_ndarray(image, format="rgb24")
+        for image in images
+    ]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate)
+        stream.codec_context.options = dict(OPTIONS.get(codec, {}) if options is None else options)
+        stream.width, stream.height, stream.pix_fmt = frames[0].width, frames[0].height, pixel_format
+        if matrix is not None:
+            stream.codec_context.colorspace = matrix
+        if color_range is not None:
+            stream.codec_context.color_range = color_range
+        for number, frame in enumerate(frames):
+            frame.pts, frame.time_base = number, Fraction(1, rate)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def copy_packets(
+    sources: Path | Sequence[Path],
+    path: Path,
+    changed: Callable[[int, av.Packet], av.Packet | None] = lambda number, packet: packet,
+    header: Path | None = None,
+    metadata: Mapping[str, str] | None = None,
+    **how: Any,
+) -> Path:
+    """Copy the packets of the first video stream of files, one file after the other.
+
+    Args:
+        changed: Gives what is written for a packet, by its number; None for nothing.
+        header: File whose stream the copy states; None for that of the first.
+        metadata: Metadata of the copy.
+        how: Options of the copy.
+    """
+    sources = [sources] if isinstance(sources, Path) else sources
+    number = 0
+    with av.open(str(header or sources[0])) as first, av.open(str(path), "w", **how) as copy:
+        copy.metadata.update(metadata or {})
+        target = copy.add_stream_from_template(first.streams.video[0])
+        for source in sources:
+            with av.open(str(source)) as original:
+                for packet in original.demux(video=0):
+                    if packet.size and (written := changed(number, packet)) is not None:
+                        written.stream = target
+                        copy.mux(written)
+                    number += 1
+    return path
+
+
+def with_content(packet: av.Packet, content: bytes) -> av.Packet:
+    """A packet like another one with other bytes."""
+    changed = av.Packet(content)
+    changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
+    changed.is_keyframe = packet.is_keyframe
+    return changed
 
 
 def damage(path: Path, packet: int) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,18 +13,10 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import file_path, listed, number
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.extension import exact, nearest
+from accvlab.dali_pipeline_framework.extension import exact
 
-from .driving import poses
-from .driving.array_types import Array, Bool, Float32, Float64, Int64
-from .driving.arrow_files import (
-    NONE_IS_NAN,
-    poses_of_columns,
-    read_columns,
-    refuse_repeated,
-    refuse_rows,
-    sizes_of_columns,
-)
+from .driving import arrow_files, poses
+from .driving.array_types import Array, Float32, Float64, Int64
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex, LidarColumns
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
@@ -34,7 +26,9 @@ from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, 
 
 POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
-_BOXES = {"timestamp_ns": "whole", "track_uuid": "text", "category": "text"}
+_TIME, _NAME = "timestamp_ns", "sensor_name"
+_BOXES = {_TIME: "whole", "track_uuid": "text", "category": "text"}
+_CALIBRATION = ("egovehicle_SE3_sensor", "intrinsics")
 _SIZE = ("length_m", "width_m", "height_m")
 _SIZE_PX = ("width_px", "height_px")
 _LENS_PX = ("fx_px", "fy_px", "cx_px", "cy_px")
@@ -66,60 +60,43 @@ class ArgoverseLog:
         """Name the folder; files are read when they are needed."""
         self.folder = folder
         self.parts = parts
+        self._calibration_files = [folder / "calibration" / f"{name}.feather" for name in _CALIBRATION]
 
     @cached_property
     def ego(self) -> Trajectory:
         """Pose of the vehicle in the city."""
         path = self.folder / POSES
-        columns = read_columns(path, {"timestamp_ns": "whole", **_POSE})
-        if not len(columns["timestamp_ns"]):
-            raise FileError(f"The file {str(path)!r} has no poses.")
-        order = np.argsort(columns["timestamp_ns"], kind="stable")
-        times = columns["timestamp_ns"][order]
-        require_ascending(times, f"The column 'timestamp_ns' of {str(path)!r}", strictly=True)
-        return Trajectory(times, poses_of_columns(columns, path, [*_POSE])[order])
+        columns = arrow_files.read_columns(path, {_TIME: "whole", **_POSE})
+        order = np.argsort(columns[_TIME], kind="stable")
+        times: Int64 = columns[_TIME][order]
+        arrow_files.require_times(times, path, _TIME)
+        return Trajectory(times, arrow_files.poses_of_columns(columns, path, [*_POSE])[order])
 
     @cached_property
-    def _mounted(self) -> dict[str, Array]:
-        """Columns of the places of sensors on the vehicle."""
-        kinds, empty = {"sensor_name": "text", **_POSE}, dict.fromkeys(_POSE, NONE_IS_NAN)
-        return read_columns(self._calibration_file("egovehicle_SE3_sensor"), kinds, empty=empty)
-
-    @cached_property
-    def _lenses(self) -> dict[str, Array]:
-        """Columns of the intrinsics of cameras."""
-        kinds = {"sensor_name": "text", **dict.fromkeys((*_LENS_PX, *_SIZE_PX), "number")}
-        empty = dict.fromkeys(kinds.keys() - {"sensor_name"}, NONE_IS_NAN)
-        return read_columns(self._calibration_file("intrinsics"), kinds, or_none=_SIZE_PX, empty=empty)
-
-    def _calibration_file(self, name: str) -> Path:
-        return self.folder / "calibration" / f"{name}.feather"
-
-    def _row(self, columns: Mapping[str, Array], name: str, camera: str) -> Bool:
-        """Which row of a calibration file is that of a camera; others are not looked at."""
-        path, is_own = self._calibration_file(name), np.asarray(columns["sensor_name"] == camera)
-        if not is_own.any():
-            what = f"{str(path)!r} has no sensor {camera!r}, which has images"
-            raise FileError(f"{what}. It has: {listed(columns['sensor_name'].tolist())}.")
-        refuse_repeated(columns["sensor_name"][is_own], path, "sensor")
-        return is_own
+    def _calibration(self) -> list[dict[str, Array]]:
+        """Columns of the places of sensors on the vehicle, and of the intrinsics of cameras."""
+        kinds = [_POSE, dict.fromkeys((*_LENS_PX, *_SIZE_PX), "number")]
+        return [
+            arrow_files.read_columns(
+                path,
+                {_NAME: "text", **numbers},
+                or_none=_SIZE_PX,
+                empty=dict.fromkeys(numbers, arrow_files.NONE_IS_NAN),
+            )
+            for path, numbers in zip(self._calibration_files, kinds, strict=True)
+        ]
 
     def calibration(self, camera: str) -> tuple[Float64, tuple[int, int], Float64]:
         """Intrinsics of a camera, width and height of its images (0 for unknown), its place on the vehicle.
 
         The matrix is without distortion, which is small.
         """
-        path, lenses, mounted = self._calibration_file("intrinsics"), self._lenses, self._mounted
-        is_own = self._row(lenses, "intrinsics", camera)
-        values = np.stack([lenses[name] for name in _LENS_PX], axis=-1)
-        is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
-        rule = "be a calibration (fx, fy, cx, cy) with focal lengths above 0"
-        refuse_rows(is_wrong & is_own, path, rule, values)
-        fx, fy, cx, cy = values[is_own][0].tolist()
-        width, height = (int(np.nan_to_num(lenses[name][is_own][0])) if name in lenses else 0 for name in _SIZE_PX)
-        is_mounted = self._row(mounted, "egovehicle_SE3_sensor", camera)
-        where = self._calibration_file("egovehicle_SE3_sensor")
-        place = poses_of_columns(mounted, where, [*_POSE], is_mounted)[is_mounted][0]
+        (mounted_in, lenses_in), (mounted, lenses) = self._calibration_files, self._calibration
+        own = arrow_files.row_of(arrow_files.rows_by(lenses, [_NAME]), lenses_in, {_NAME: camera})
+        fx, fy, cx, cy = arrow_files.numbers_of(lenses, lenses_in, _LENS_PX, own)[0]
+        width, height = (int(np.nan_to_num(lenses[name][own])[0]) if name in lenses else 0 for name in _SIZE_PX)
+        own = arrow_files.row_of(arrow_files.rows_by(mounted, [_NAME]), mounted_in, {_NAME: camera})
+        place = arrow_files.poses_of_columns(mounted, mounted_in, [*_POSE], own)[0]
         return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), (width, height), place
 
     @cached_property
@@ -145,24 +122,21 @@ class ArgoverseLog:
         return self.parts.read("boxes", lambda: self._annotations(path)) if path.exists() else None
 
     def _annotations(self, path: Path) -> dict[str, Array]:
-        columns = read_columns(
-            path,
-            {**_BOXES, **dict.fromkeys(_SIZE, "number"), **_POSE, "num_interior_pts": "whole"},
-            or_none=["num_interior_pts"],
-        )
-        size = sizes_of_columns(columns, path, _SIZE)
-        missing = np.setdiff1d(columns["timestamp_ns"], self.lidar_times)
+        kinds = {**_BOXES, **dict.fromkeys(_SIZE, "number"), **_POSE, "num_interior_pts": "whole"}
+        columns = arrow_files.read_columns(path, kinds, or_none=["num_interior_pts"])
+        records = np.unique(columns[_TIME])
+        missing = np.setdiff1d(records, self.lidar_times)
         if len(self.lidar_times) and len(missing):
             raise FileError(
-                f"{str(path)!r} has boxes of {len(np.unique(columns['timestamp_ns']))} lidar records, of which "
-                f"{len(missing)} have no file in 'sensors/lidar', e.g. {missing[0]}.feather. Download the log "
-                f"again, or leave the scene (`scenes`) or the boxes (`boxes=False`) out."
+                f"{str(path)!r} has boxes of {len(records)} lidar records, of which {len(missing)} have no file "
+                f"in 'sensors/lidar', e.g. {missing[0]}.feather. Download the log again, or leave the scene "
+                f"(`scenes`) or the boxes (`boxes=False`) out."
             )
-        names, pose = columns["category"], poses_of_columns(columns, path, [*_POSE])
+        names, pose = columns["category"], arrow_files.poses_of_columns(columns, path, [*_POSE])
         return {  # of all logs at once: names of tracks would take most of the memory
-            "timestamp_ns": columns["timestamp_ns"],
+            _TIME: columns[_TIME],
             "center": pose[..., 3],
-            "size": size,
+            "size": np.stack([columns[name] for name in _SIZE], axis=-1),
             "rotation": poses.quaternion_of_rotation(pose[..., :3]),
             "category": names,
             "instance": np.unique(columns["track_uuid"], return_inverse=True)[1].reshape(-1),
@@ -174,16 +148,16 @@ class ArgoverseLog:
         """Times of the frames: of the lidar, or where there is none, of the boxes."""
         if len(self.lidar_times):
             return self.lidar_times
-        if self.annotations is not None and len(self.annotations["timestamp_ns"]):
-            return np.unique(self.annotations["timestamp_ns"])
+        if self.annotations is not None and len(self.annotations[_TIME]):
+            return np.unique(self.annotations[_TIME])
         raise FileError(f"The log {str(self.folder)!r} has neither lidar (sensors/lidar) nor annotations.feather.")
 
     @property
     def sources(self) -> list[Path]:
         """Files and folders that the index depends on, as far as they are there."""
-        names = [POSES, *(f"calibration/{name}.feather" for name in ("egovehicle_SE3_sensor", "intrinsics"))]
-        names += [f"sensors/cameras/{camera}" for camera in self.cameras]
-        return [self.folder / name for name in (*names, "sensors/lidar", "annotations.feather")]
+        names = [POSES, *(f"sensors/cameras/{camera}" for camera in self.cameras)]
+        others = [self.folder / name for name in (*names, "sensors/lidar", "annotations.feather")]
+        return [*self._calibration_files, *others]
 
 
 def _times_in(folder: Path, ending: str) -> Int64:
@@ -191,10 +165,8 @@ def _times_in(folder: Path, ending: str) -> Int64:
     names = [name for name in found if name.endswith(ending)]
     strange = [name for name in names if not name.removesuffix(ending).isdecimal()]
     if strange or (found and not names):
-        rule = (
-            f"Files in {str(folder)!r} must be named by their time in nanoseconds, as 315966265259836000{ending}"
-        )
-        raise FileError(f"{rule}, got {listed(strange or found, 3)}.")
+        rule = f"be named by their time in nanoseconds, as 315966265259836000{ending}"
+        raise FileError(f"Files in {str(folder)!r} must {rule}, got {listed(strange or found, 3)}.")
     times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
     require_ascending(times, f"The folder {str(folder)!r}", strictly=True)
     return times
@@ -228,8 +200,7 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     times = log.frame_times
     require_known(log.ego.times, times, 1e9, f"The file {str(log.folder / POSES)!r}")
     world_from_ego = log.ego.at(times)
-    relative = log.folder.relative_to(root).as_posix()
-    folder = "sensors" if relative == "." else f"{relative}/sensors"
+    folder = (log.folder / "sensors").relative_to(root).as_posix()
     images = {}
     for camera in log.cameras:
         with log.parts.reading(f"cameras/{camera}"):
@@ -250,6 +221,9 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
             of_frame=np.arange(len(times)),
             num_before=np.arange(len(times)),
         )
+    boxes = dict(log.annotations or {})
+    if boxes:  # each is at the time of a frame
+        boxes["frame"] = times.searchsorted(boxes.pop(_TIME))
     return Scene(
         name=log.folder.name,
         token=[f"{log.folder.name}/{time}" for time in times],
@@ -257,16 +231,8 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
         world_from_ego=world_from_ego,
         images=images,
         lidar=lidar,
-        boxes=None if log.annotations is None else _boxes(times, log.annotations),
+        boxes=boxes or None,
     )
-
-
-def _boxes(times: Int64, columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Boxes at the times of frames; those at other times are left out."""
-    frame = nearest(times, columns["timestamp_ns"], 0)
-    rows = np.flatnonzero(frame >= 0)
-    kept = {name: column[rows] for name, column in columns.items() if name != "timestamp_ns"}
-    return {"frame": frame[rows], **kept}
 
 
 class ArgoverseProvider(DrivingProvider):
@@ -328,5 +294,5 @@ class ArgoverseProvider(DrivingProvider):
     def _points(self, lidar: LidarColumns, record: int) -> Float32:
         path = self._storage.path(os.fsdecode(bytes(lidar.file[record])))
         names = self.point_columns
-        columns: dict[str, Array] = read_columns(path, dict.fromkeys(names, "number"))
+        columns: dict[str, Array] = arrow_files.read_columns(path, dict.fromkeys(names, "number"))
         return np.stack([columns[name] for name in names], axis=-1).astype(np.float32)

@@ -27,15 +27,15 @@ from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageErro
 from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url, joined_url
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
+from .driving import arrow_files, poses
 from .driving import driving_index as tables
-from .driving import poses
 from .driving.array_types import Array, Float32, Float64, Int64, UInt8
-from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
+from .driving.arrow_files import ArrowFile, Kind, ListsOf, Tensors
 from .driving.driving_fields import checked_names, most_sweeps
 from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending, require_known
-from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes, require_scenes
+from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 
 SYNC = "sync"
@@ -43,6 +43,8 @@ EGO = "ego_state_se3"
 BOXES = "box_detections_se3"
 _CAMERA, _LIDAR = "camera.", "lidar."
 _LOGS = "a folder with logs, a log, or several of them"
+_FLOAT = np.dtype(np.float64)
+_POSE, _MOTION = Tensors(_FLOAT, (7,)), Tensors(_FLOAT, (9,))
 _LACKING = "lacking"  # in the origin of an index: by log, modalities that have no file
 
 
@@ -63,8 +65,7 @@ def find_logs(root: str | os.PathLike[str]) -> list[str]:
         is_new, is_log = os.path.realpath(folder) not in seen, f"{SYNC}.arrow" in names
         seen.add(os.path.realpath(folder))
         found += [folder] * (is_new and is_log)
-        if is_log or not is_new:
-            below.clear()
+        below[:] = below if is_new and not is_log else []
     if not found:
         raise FileError(f"There is no log in {top!r}: no folder in it has a {SYNC}.arrow.")
     return sorted(found)
@@ -108,58 +109,34 @@ class LogFiles:
                 f"pip install pyarrow msgpack."
             ) from error
         try:
-            if b"metadata" not in file.metadata:
-                raise ValueError("it has none")
-            found = msgpack.unpackb(file.metadata[b"metadata"], raw=False, strict_map_key=False)
-            if not isinstance(found, dict):
-                raise ValueError(f"it must be a mapping, got {type(found).__name__}")
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            what = f"The metadata of {file.path!r} cannot be read: {error}"
+            return dict(msgpack.unpackb(file.metadata[b"metadata"], raw=False, strict_map_key=False))
+        except (KeyError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
+            what = f"The metadata of {file.path!r} cannot be read ({type(error).__name__}: {error})"
             raise FileError(f"{what}. Is it a file of py123d?") from error
-        return found
 
     # --- columns ----------------------------------------------------------------------------------------
 
-    def column(self, modality: str, name: str) -> Any:
-        """A column of a modality, of pyarrow."""
-        return self.file(modality).column(f"{modality}.{name}")
+    def columns(self, modality: str, kinds: Mapping[str, Kind], empty: object = None) -> list[Any]:
+        """Columns of a modality, see `read_columns`; ``empty`` is what empty cells are."""
+        whole = {f"{modality}.{name}": kind for name, kind in kinds.items()}
+        return [*arrow_files.read_columns(self.file(modality), whole, empty=dict.fromkeys(whole, empty)).values()]
 
     def times(self, modality: str) -> Int64:
         """Times of a modality, ``(n,)`` microseconds."""
-        column = self.column(modality, "timestamp_us")
+        times: Int64 = self.columns(modality, {"timestamp_us": "whole"})[0]
         where = f"The column '{modality}.timestamp_us' of {self.path(modality)!r}"
-        if str(column.type) not in ("int64", "uint64") or column.null_count:
-            raise FileError(f"{where} must be int64 without empty cells, got {column.type}.")
-        times = np.asarray(column.to_numpy(), np.int64)
         require_ascending(times, where)
         return times
-
-    def lists(self, modality: str, name: str, length: int, column: Any = None) -> Float64:
-        """Lists of numbers, ``(n, length)`` float64; NaN where there is none."""
-        column = self.column(modality, name) if column is None else column
-        if str(column.type).split("[")[0] != "fixed_size_list<item: double>" or column.type.list_size != length:
-            where = f"The column '{modality}.{name}' of {self.path(modality)!r}"
-            raise FileError(f"{where} must hold lists of {length} float64, got {column.type}.")
-        values = np.asarray(column.values.to_numpy(zero_copy_only=False), np.float64).reshape(-1, length)
-        values = values[column.offset : column.offset + len(column)]
-        return np.where(np.asarray(column.is_valid())[:, np.newaxis], values, np.nan)
 
     def sync_rows(self, modality: str) -> Int64:
         """Row of a modality at each frame, ``(num_frames,)``; -1 for none."""
         file = self.file(SYNC)
         if modality not in file.names:
             return np.full(len(self.frame_times), -1, np.int64)
-        column = file.column(modality)
-        where = f"The column {modality!r} of {file.path!r}"
-        if str(column.type) != "int64":
-            raise FileError(f"{where} must be int64, got {column.type}: write the log with py123d 0.7 or later.")
-        rows = np.asarray(column.fill_null(-1).to_numpy(), np.int64)
-        num_rows = self.file(modality).num_rows if modality in self.modalities else 0
-        wrong = np.flatnonzero((rows >= num_rows) | (rows < -1))
-        if len(wrong):
-            frame = int(wrong[0])
-            what = f"{where} names row {rows[frame]} at frame {frame}"
-            raise FileError(f"{what}, but {self.path(modality)!r} has {num_rows} rows.")
+        rows: Int64 = arrow_files.read_columns(file, {modality: "whole"}, empty={modality: -1})[modality]
+        num_rows = self.file(modality).num_rows
+        rule = f"name rows of {self.path(modality)!r}, which has {num_rows}, in {modality!r}"
+        arrow_files.refuse_rows((rows >= num_rows) | (rows < -1), file.path, rule, rows)
         return rows
 
     # --- what is in the log -----------------------------------------------------------------------------
@@ -172,13 +149,8 @@ class LogFiles:
     @cached_property
     def frame_tokens(self) -> list[str]:
         """Name of each frame: the ``uuid`` that py123d gives it."""
-        column = self.column(SYNC, "uuid")
-        storage = getattr(column, "storage", column)
-        try:
-            return [str(uuid.UUID(bytes=bytes(value))) for value in storage.to_pylist()]
-        except (TypeError, ValueError) as error:
-            where = f"The column 'sync.uuid' of {self.path(SYNC)!r}"
-            raise FileError(f"{where} must hold uuids of 16 bytes, got {column.type}.") from error
+        found = self.file(SYNC).column("sync.uuid").to_pylist()
+        return [str(each if isinstance(each, uuid.UUID) else uuid.UUID(bytes=each)) for each in found]
 
     @cached_property
     def ego(self) -> Trajectory:
@@ -186,7 +158,7 @@ class LogFiles:
         if EGO not in self.modalities:
             rule = f"The log {self.folder!r} has no {EGO}.arrow: frames need the pose of the vehicle"
             raise FileError(f"{rule}. It has: {listed(self.modalities)}.")
-        values, times = self.lists(EGO, "imu_se3", 7), self.times(EGO)
+        times, (values,) = self.times(EGO), self.columns(EGO, {"imu_se3": _POSE}, np.nan)
         is_known = np.isfinite(values).all(axis=1)
         if not is_known.any():
             raise FileError(f"The file {self.path(EGO)!r} has no poses.")
@@ -228,13 +200,10 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     Raises:
         FileError: It is missing or of another form.
     """
-    try:
-        values = np.asarray(metadata.get(name, ()), np.float64)
-    except (ValueError, TypeError):
-        values = np.zeros(0)
-    if values.shape != (7,) or np.linalg.norm(values[3:]) == 0:
+    values = metadata.get(name)
+    if not isinstance(values, list) or len(values) != 7 or not any(values[3:]):
         rule = "x, y, z and a quaternion that is not 0, 7 numbers"
-        raise FileError(f"The metadata of {path!r} must have {name!r}, {rule}, got {metadata.get(name)!r}.")
+        raise FileError(f"The metadata of {path!r} must have {name!r}, {rule}, got {values!r}.")
     return pose_of(values)
 
 
@@ -255,22 +224,22 @@ def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> Float64:
             cx, cy, _, fx = np.asarray(camera["intrinsics"], np.float64)[:4]  # pixels per radian at angle 0
             fy, skew = fx, 0.0
         elif model == "fisheye_mei":
-            gamma_x, gamma_y, cx, cy = np.asarray(camera["projection"], np.float64)
-            mirror = float(camera["mirror_parameter"])
-            fx, fy, skew = gamma_x / (1 + mirror), gamma_y / (1 + mirror), 0.0
+            fx, fy, cx, cy = np.asarray(camera["projection"], np.float64)
+            fx, fy, skew = *(np.array([fx, fy]) / (1 + float(camera["mirror_parameter"]))), 0.0
         else:
             raise ValueError(f"the camera model must be pinhole, fisheye_mei or ftheta, got {model!r}")
-        matrix = np.array([[fx, skew, cx], [0, fy, cy], [0, 0, 1]], np.float64)
-        if not np.isfinite(matrix).all() or fx <= 0 or fy <= 0:
-            raise ValueError(f"focal lengths must be above 0, got {fx} and {fy}")
     except (KeyError, TypeError, ValueError) as error:
         what = f"The calibration in {path!r} cannot be used: {error}"
         raise FileError(f"{what}. Its metadata is {shown(dict(camera))}.") from error
-    return matrix
+    return np.array([[fx, skew, cx], [0, fy, cy], [0, 0, 1]], np.float64)
 
 
 _STREAM = b"\xff\xff\xff\xff"
 _PLACE = ("x", "y", "z")
+_CONVERT = (
+    "Convert the logs with lidar_store_option='binary' and lidar_codec='ipc', 'ipc_lz4' or 'ipc_zstd', or leave "
+    "`lidar` off."
+)
 # Microseconds since 1970 do not fit into float32.
 _LEFT_OUT = ("timestamps",)
 
@@ -281,16 +250,9 @@ def point_columns_of(file: ArrowFile, column: str) -> tuple[str, ...]:
     Raises:
         FileError: They are stored in another form.
     """
-    stored = str(file.type_of(column))
-    if stored not in ("binary", "string"):
-        raise FileError(f"The column {column!r} of {file.path!r} must hold points (binary), got {stored}.")
-    # Texts are paths of files of the data set, each with another format.
-    for row in range(file.num_rows) if stored == "binary" else ():
-        content = file.content(column, row)
-        if content is not None:
-            _, names = _batch(file, row, content)
-            return (*_PLACE, *(name for name in names if name not in (*_PLACE, *_LEFT_OUT)))
-    return _PLACE
+    found = (_batch(file, column, row) for row in range(file.num_rows))
+    names = next((batch.schema.names for batch in found if batch is not None), _PLACE)
+    return (*_PLACE, *(name for name in names if name not in (*_PLACE, *_LEFT_OUT)))
 
 
 def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) -> Float32:
@@ -299,44 +261,35 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
     Raises:
         FileError: They cannot be read, or lack a column.
     """
-    if str(file.type_of(column)) == "string":
-        what = f"The lidar points of {file.path!r} are stored as paths of files of the data set"
-        advice = "with lidar_store_option='binary' and lidar_codec='ipc', or leave `lidar` off"
-        raise FileError(f"{what}. Convert the logs {advice}.")
-    content = file.content(column, row)
-    if content is None:
-        return np.zeros((0, len(names)), np.float32)
-    batch, known = _batch(file, row, content)
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise FileError(f"The points in row {row} of {file.path!r} have no {listed(missing)}.")
-    points = np.empty((batch.num_rows, len(names)), np.float32)
-    for place, name in enumerate(names):
-        values = batch.column(batch.schema.get_field_index(name))
+    batch = _batch(file, column, row)
+    points = np.empty((0 if batch is None else batch.num_rows, len(names)), np.float32)
+    for place, name in enumerate(names if batch is not None else ()):
         try:
-            points[:, place] = values.to_numpy(zero_copy_only=False)
-        except (ValueError, TypeError) as error:
-            where = f"The points in row {row} of {file.path!r}"
-            raise FileError(f"{where} must have numbers as {name!r}, got {values.type}.") from error
+            points[:, place] = batch.column(name).to_numpy(zero_copy_only=False)
+        except (KeyError, ValueError, TypeError) as error:
+            what = f"The points in row {row} of {file.path!r} must have numbers as {name!r}"
+            raise FileError(f"{what}, got {str(batch.schema).replace(chr(10), ', ')}.") from error
     return points
 
 
-def _batch(file: ArrowFile, row: int, content: UInt8) -> tuple[Any, list[str]]:
-    arrow = import_pyarrow(file.path)
+def _batch(file: ArrowFile, column: str, row: int) -> Any:
+    """The points of a record, as pyarrow has them; None where there are none."""
+    stored = str(file.type_of(column))
+    if stored != "binary":
+        what = f"The lidar points of {file.path!r} are stored as paths of files of the data set ({stored})"
+        raise FileError(f"{what}. {_CONVERT}")
+    content = file.content(column, row)
+    if content is None:
+        return None
+    where = f"The points in row {row} of {file.path!r}"
     if content[:4].tobytes() != _STREAM:
-        raise FileError(
-            f"The points in row {row} of {file.path!r} are no Arrow stream (LAZ or Draco, maybe). Convert the "
-            f"logs with lidar_store_option='binary' and lidar_codec='ipc', 'ipc_lz4' or 'ipc_zstd', or leave "
-            "`lidar` off."
-        )
-    try:
-        with arrow.ipc.open_stream(arrow.py_buffer(content)) as reader:
-            batch = reader.read_next_batch()
+        raise FileError(f"{where} are no Arrow stream (LAZ or Draco, maybe). {_CONVERT}")
+    with arrow_files.reading(where, file.path) as arrow:
+        reader = arrow.ipc.open_stream(arrow.py_buffer(content))
+        batch = reader.read_next_batch()
         batch.validate(full=True)
-        require_memory(batch.nbytes)
-        return batch, list(batch.schema.names)
-    except (arrow.ArrowException, StopIteration, OSError, MemoryError, UnicodeDecodeError) as error:
-        raise file_error(f"The points in row {row} of {file.path!r} cannot be read", error) from error
+        arrow_files.require_memory(batch.nbytes)
+        return batch
 
 
 # By name of the class of labels, in the order of their numbers.
@@ -371,9 +324,6 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings, parts: Reques
     """
     logs = [LogFiles(folder) for folder in folders]
     names = [_scene_name(log) for log in logs]
-    if len(set(names)) < len(names):
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        raise SettingError(f"Each log must have a name of its own, several are called {listed(repeated)}.")
     wanted, known = settings.lidar_sensor, sorted({name for log in logs for name in log.lidars})
     if wanted is not None and wanted not in known:
         raise SettingError(f"`lidar_sensor` is {wanted!r}, which no log has. There are: {listed(known)}.")
@@ -382,10 +332,11 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings, parts: Reques
     pairs = [(log, key) for log in logs if (key := _lidar_of(log, wanted))]
     columns = parts.read("lidar", lambda: [point_columns_of(log.file(key), f"{key}.data") for log, key in pairs])
     point_columns = [name for name in (columns or [()])[0] if all(name in others for others in columns or ())]
-    models: dict[str, Any] = {}
-    for one, name in ((log, name) for log in logs for name in log.cameras if name not in models):
-        with parts.reading(f"cameras/{name}"):
-            models[name] = one.metadata(f"camera.{name}")
+    models = {  # of each camera, that of the first log that has it
+        name: parts.read(f"cameras/{name}", partial(log.metadata, f"{_CAMERA}{name}"))
+        for log in reversed(logs)
+        for name in log.cameras
+    }
     return index_of_scenes(
         scenes,
         base="ego",
@@ -406,11 +357,11 @@ def _labels_given(given: object) -> dict[str, list[str]]:
     if not isinstance(given, Mapping):
         rule = "a mapping of classes to the names of their labels"
         raise setting_error("label_names", rule, given, "Write {'Class': ['name of label 0', ...]}.")
-    found = {}
-    for name, labels in given.items():
-        setting = f"label_names[{name!r}]"
-        found[name] = [text(each, setting) for each in checked_names(labels, setting) or ()]
-    return found
+    names = {name: f"label_names[{name!r}]" for name in given}
+    return {
+        name: [text(label, setting) for label in checked_names(given[name], setting) or ()]
+        for name, setting in names.items()
+    }
 
 
 def _names_of_logs(folders: Sequence[str], scenes: Sequence[object]) -> dict[str, str]:
@@ -421,7 +372,6 @@ def _names_of_logs(folders: Sequence[str], scenes: Sequence[object]) -> dict[str
             names[folder] = _scene_name(LogFiles(folder))
         except FileError as found:
             error = error or found
-    require_scenes(scenes)
     if error is not None and not {*map(str, scenes)} <= {*names.values()}:
         raise error
     return names
@@ -429,10 +379,10 @@ def _names_of_logs(folders: Sequence[str], scenes: Sequence[object]) -> dict[str
 
 def _scene_name(log: LogFiles) -> str:
     metadata = log.metadata(SYNC)
-    missing = [name for name in ("dataset", "split", "log_name") if name not in metadata]
-    if missing:
-        raise FileError(f"The metadata of {log.path(SYNC)!r} must have {listed(missing)}.")
-    return f"{metadata['split']}/{metadata['log_name']}"
+    try:
+        return f"{metadata['split']}/{metadata['log_name']}"
+    except KeyError as error:
+        raise FileError(f"The metadata of {log.path(SYNC)!r} must have {error}.") from error
 
 
 def _scene(
@@ -465,7 +415,7 @@ def _can_bus(log: LogFiles, world_from_ego: Float64) -> Float64 | None:
     """
     if f"{EGO}.dynamic_state_se3" not in log.file(EGO).names:
         return None
-    motion, times = log.lists(EGO, "dynamic_state_se3", 9), log.times(EGO)
+    (motion,), times = log.columns(EGO, {"dynamic_state_se3": _MOTION}, np.nan), log.times(EGO)
     rows = np.clip(np.searchsorted(times, log.frame_times), 0, len(times) - 1)
     velocity, acceleration, rotation_rate = np.split(motion[rows], 3, axis=1)
     quaternion = poses.quaternion_of_rotation(world_from_ego[..., :3])
@@ -484,7 +434,7 @@ def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego:
     taken = rows[has]
     times = log.times(key)[taken]
     mounted = static_pose(metadata, "camera_to_imu_se3", log.path(key))
-    known = log.lists(key, "camera_to_global_se3", 7)[taken]
+    known = log.columns(key, {"camera_to_global_se3": _POSE}, np.nan)[0][taken]
     world_from_camera = poses.joined(log.ego.at(times), mounted)  # as py123d does where none is stored
     is_known = np.isfinite(known).all(axis=1)
     world_from_camera[is_known] = pose_of(known[is_known])
@@ -511,22 +461,25 @@ def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> 
     if stored in ("binary", "large_binary"):
         return {"file": [log.path(key)] * len(rows), "row": rows}
     if stored == "int32":
-        numbers = log.column(key, "data").fill_null(-1).to_numpy().astype(np.int64)
-        video = {"file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows), "video_frame": numbers[rows]}
+        (numbers,) = log.columns(key, {"data": "whole"}, -1)
         # Where rows are the frames one by one, there are as many: another number would be another recording.
         is_each = np.array_equal(numbers, np.arange(len(numbers)))
-        return {**video, "frame_times": log.times(key) if is_each else None}
+        return {
+            "file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows),
+            "video_frame": numbers[rows],
+            "frame_times": log.times(key) if is_each else None,
+        }
     if stored != "string":
         rule = "must hold paths (string), images (binary) or numbers of frames (int32)"
         raise FileError(f"The column '{key}.data' of {log.path(key)!r} {rule}, got {stored}.")
-    data_set = str(log.metadata(SYNC)["dataset"])
+    data_set = str(log.metadata(SYNC).get("dataset"))
     root = settings.sensor_roots.get(data_set, settings.sensor_roots.get(""))
     if root is None:
         what = f"The images of {key!r} in {log.folder!r} are stored as paths"
         raise SettingError(f"{what}: `sensor_root` must say where the data set {data_set!r} lies.")
-    paths = log.column(key, "data").to_pylist()
     join = joined_url if is_url(root) else os.path.join
-    return {"file": [join(root, paths[row]) if paths[row] else "" for row in rows]}
+    paths = log.columns(key, {"data": "text"}, "")[0][rows].tolist()
+    return {"file": [join(root, path) if path else "" for path in paths]}
 
 
 def _lidar_of(log: LogFiles, wanted: str | None) -> str | None:
@@ -571,44 +524,39 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
     label_names = _label_names(log, settings)
     numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
     path, rows = log.path(BOXES), log.sync_rows(BOXES)
-    boxes = log.column(BOXES, "bounding_box_se3")
-    where = f"The column '{BOXES}.bounding_box_se3' of {path!r}"
-    if not str(boxes.type).startswith("list<"):
-        raise FileError(f"{where} must hold lists, got {boxes.type}.")
-    offsets = np.asarray(boxes.offsets.to_numpy(), np.int64)
-    values = log.lists(BOXES, "bounding_box_se3", 10, boxes.values)
-    flat: dict[str, Any] = {}
-    for name in ("track_token", "label", "velocity_3d", "num_lidar_points"):
-        column = log.column(BOXES, name)
-        if not str(column.type).startswith("list<") or not np.array_equal(column.offsets.to_numpy(), offsets):
-            rule = f"must have a list of as many elements as '{BOXES}.bounding_box_se3' in each row"
-            raise FileError(f"The column '{BOXES}.{name}' of {path!r} {rule}.")
-        flat[name] = column.values
+    columns = log.columns(
+        BOXES,
+        {
+            "bounding_box_se3": ListsOf(Tensors(_FLOAT, (10,))),
+            "velocity_3d": ListsOf(Tensors(_FLOAT, (3,)), np.nan),
+            "label": ListsOf("whole", len(numbers)),
+            "track_token": ListsOf("text", "None"),
+            "num_lidar_points": ListsOf("whole", -1),
+        },
+    )
+    of_rows = columns[0].counts
+    if not all(np.array_equal(column.counts, of_rows) for column in columns):
+        raise FileError(f"Lists in the columns of {path!r} must have as many elements as there are boxes.")
     frames = np.flatnonzero(rows >= 0)
-    first, counts = offsets[rows[frames]], np.diff(offsets)[rows[frames]]
+    first, counts = tables.first_column(of_rows)[rows[frames]], of_rows[rows[frames]]
     frame, taken = np.repeat(frames, counts), tables.rows_from(first, counts)
-    labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
-    if len(labels) and labels.max() >= len(numbers):
+    boxes, velocity, labels, tokens, num_points = (column.values[taken] for column in columns)
+    if labels.max(initial=0) >= len(numbers):
         what = f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}"
         raise FileError(f"{what}, there are {len(numbers)}: {listed(label_names)}.")
     ego_from_world = poses.inverse(log.ego.at(log.frame_times))[frame]
     turn = poses.quaternion_of_rotation(ego_from_world[..., :3])
-    chosen = values[taken]
-    if not np.isfinite(chosen).all():
-        raise FileError(f"{where} has boxes with values that are no numbers.")
-    rotation = chosen[:, 3:7] / np.linalg.norm(chosen[:, 3:7], axis=1, keepdims=True)
-    velocity = log.lists(BOXES, "velocity_3d", 3, flat["velocity_3d"])[taken]
-    tokens = np.array([str(token) for token in flat["track_token"].to_pylist()], np.str_)[taken]
-    known_points = flat["num_lidar_points"].fill_null(-1).to_numpy()
+    with np.errstate(invalid="ignore"):  # such boxes are refused with the index
+        rotation = boxes[:, 3:7] / np.linalg.norm(boxes[:, 3:7], axis=1, keepdims=True)
     return {
         "frame": frame,
-        "center": poses.moved(ego_from_world, chosen[:, :3]),
-        "size": chosen[:, 7:],
+        "center": poses.moved(ego_from_world, boxes[:, :3]),
+        "size": boxes[:, 7:],
         "rotation": poses.product_of_quaternions(turn, rotation),
         "velocity": poses.turned(ego_from_world, velocity),
         "category": numbers[labels],
         "instance": np.unique(tokens, return_inverse=True)[1].astype(np.int64).reshape(-1),
-        "num_lidar_points": np.asarray(known_points, np.int32)[taken],
+        "num_lidar_points": num_points.astype(np.int32),
     }
 
 
@@ -686,27 +634,21 @@ class ArrowLogProvider(DrivingProvider):
         self._last_change_ns = max(changed_ns for _, _, changed_ns in tables.states_of(sources))
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
-        self._warn_of_missing_modalities(settings, _LIDAR if lidar_sensor is None else f"{_LIDAR}{lidar_sensor}")
+        self._warn_of_missing_modalities(RequestedParts(settings), lidar_sensor)
         place = listed(map(repr, given))
         self._refuse_missing_files(place, also_images=False)
         self._check_files(place)
 
-    def _warn_of_missing_modalities(self, settings: ProviderSettings, lidar: str) -> None:
-        """Warn of files that logs say they have, and that samples would have by default.
+    def _warn_of_missing_modalities(self, parts: RequestedParts, lidar: str | None) -> None:
+        """Warn of files that logs say they have, and that samples would have; ``lidar`` is the one chosen."""
 
-        Args:
-            settings: The settings of the provider.
-            lidar: The lidar that is chosen, or the prefix of all.
-        """
-        wanted = RequestedParts(settings).wants
-        lacking = [
-            os.path.join(folder, f"{name}.arrow")
-            for folder, names in self.origin[_LACKING].items()
-            for name in names
-            if (name.startswith(_CAMERA) and settings.get("cameras") is None)
-            or (name.startswith(_LIDAR) and lidar in (_LIDAR, name) and wanted("lidar"))
-            or (name == BOXES and wanted("boxes"))
-        ]
+        def is_wanted(modality: str) -> bool:
+            kind, _, name = modality.partition(".")
+            part = {"camera": f"cameras/{name}", "lidar": "lidar", BOXES: "boxes"}.get(kind, "")
+            return parts.wants(part) and (kind != "lidar" or lidar in (None, name))
+
+        of_logs = self.origin[_LACKING].items()
+        lacking = [f"{folder}/{name}.arrow" for folder, names in of_logs for name in names if is_wanted(name)]
         if lacking:
             warn_user(
                 f"{len(lacking)} file(s) that `{SYNC}.arrow` of the logs name are not there, e.g. {lacking[0]!r}: "

@@ -6,11 +6,13 @@ Labels of objects are in coordinates of the rectified camera 0, their 2D boxes i
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import attrs
 import numpy as np
@@ -20,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import read_table
 
 from .driving import poses
-from .driving.array_types import Array, Float64, Int64
+from .driving.array_types import Array, Bool, Float64, Int64
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import Box2dColumns, DrivingIndex, first_column, numbers_column
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
@@ -32,24 +34,28 @@ _IMAGES = re.compile(r"(\d+)\.(?:png|jpe?g)", re.IGNORECASE)
 _CLOUDS = re.compile(r"(\d+)\.bin", re.IGNORECASE)
 
 
-def read_text(path: Path) -> str:
-    """Read a text file.
-
-    Raises:
-        FileError: It cannot be read.
-    """
+def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Lines that are not empty: where each is, for errors, and its words."""
     try:
-        return read_table(path)
+        text = read_table(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error if isinstance(error, OSError) else ValueError("it is no text")
         raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
-
-
-def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Lines that are not empty: where each is, for errors, and its words."""
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             yield f"Line {number} of {str(path)!r}", line.split()
+
+
+def _numbers(where: str, words: Sequence[str], counts: Sequence[int], what: str) -> list[float]:
+    """Numbers in words, of which there must be one of some counts."""
+    try:
+        row = [float(word) for word in words]
+        if len(row) in counts and np.isfinite(row).all():
+            return row
+    except ValueError:
+        pass
+    rule = f"{where} must have {' or '.join(map(str, counts))} numbers ({what})"
+    raise FileError(f"{rule}, got {shown(' '.join(words))}.")
 
 
 def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float64:
@@ -59,24 +65,15 @@ def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float6
         FileError: A line has another number of columns, or something that is no number; or there is no line of the
             ``last`` frame.
     """
-    rows = []
-    for where, words in _lines(path):
-        try:
-            row = [float(word) for word in words]
-            if len(row) != num_columns or not np.isfinite(row).all():
-                raise ValueError
-        except ValueError:
-            rule = f"{where} must have {num_columns} numbers ({what})"
-            raise FileError(f"{rule}, got {shown(' '.join(words))}.") from None
-        rows.append(row)
-    if last >= len(rows):
-        raise _too_short(path, len(rows), last)
+    rows = [_numbers(where, words, [num_columns], what) for where, words in _lines(path)]
+    _require_rows(path, len(rows), last)
     return np.array(rows, np.float64).reshape(-1, num_columns)
 
 
-def _too_short(path: Path, num_rows: int, last: int) -> FileError:
-    advice = "Download it again, or cut what is longer."
-    return FileError(f"{str(path)!r} has {num_rows} lines, but the sequence has a frame {last}. {advice}")
+def _require_rows(path: Path, num_rows: int, last: int) -> None:
+    if last >= num_rows:
+        advice = "Download it again, or cut what is longer."
+        raise FileError(f"{str(path)!r} has {num_rows} lines, but the sequence has a frame {last}. {advice}")
 
 
 def numbered_files(root: Path, folder: str, names: re.Pattern[str]) -> dict[int, str]:
@@ -102,32 +99,23 @@ class Calibration:
 
     Attributes:
         path: The file.
-        matrices: The numbers of each line, by its name.
+        lines: The words of each line, by its name.
     """
 
     path: Path
-    matrices: Mapping[str, Float64]
+    lines: Mapping[str, list[str]]
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
         """Read a file of lines ``name: numbers``; the colon may be missing."""
-        matrices = {}
-        for where, (name, *numbers) in _lines(path):
-            try:
-                matrices[name.rstrip(":")] = np.array([float(number) for number in numbers])
-            except ValueError:
-                raise FileError(f"{where} must hold numbers, got {shown(' '.join([name, *numbers]))}.") from None
-        return cls(path, matrices)
+        return cls(path, {name.rstrip(":"): words for _, (name, *words) in _lines(path)})
 
     def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
-        found = [name for name in names if name in self.matrices]
-        if not found:
-            raise FileError(f"{str(self.path)!r} has no {listed(names)}. It has: {listed(self.matrices)}.")
-        values, (rows, columns) = self.matrices[found[0]], shape
-        if len(values) != rows * columns or not np.isfinite(values).all():
-            where = f"{found[0]} in {str(self.path)!r}"
-            raise FileError(f"{where} must be {rows} x {columns} numbers, got {len(values)}.")
-        return values.reshape(shape)
+        name = next((name for name in names if name in self.lines), None)
+        if name is None:
+            raise FileError(f"{str(self.path)!r} has no {listed(names)}. It has: {listed(self.lines)}.")
+        where, rule = f"{name} in {str(self.path)!r}", f"a matrix of {shape[0]} x {shape[1]}"
+        return np.reshape(_numbers(where, self.lines[name], [math.prod(shape)], rule), shape)
 
     def pose(self, *names: str) -> Float64:
         """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it."""
@@ -190,34 +178,32 @@ class SequenceFiles:
         Raises:
             FileError: There are none, though sensors are requested.
         """
-        self.name = name
-        folders = {sensor: folder.format(sensor) for sensor in (*cameras, _POINTS)}
-        self.files: dict[str, dict[int, str]] = {sensor: {} for sensor in folders}
-        for camera in cameras:
-            with parts.reading(f"cameras/{camera}"):
-                self.files[camera] = numbered_files(root, folders[camera], _IMAGES)
-        with parts.reading("lidar"):
-            self.files[_POINTS] = numbered_files(root, folders[_POINTS], _CLOUDS)
-        wants_any = parts.wants("lidar") or parts.settings.get("cameras") is None
-        wants_any |= any(parts.wants(f"cameras/{camera}") for camera in cameras)
-        numbers = {sensor: max(files) for sensor, files in self.files.items() if files}
-        requested = [number for sensor, number in numbers.items() if parts.wants(_part_of(sensor))]
-        self.last = max(requested or numbers.values(), default=-1)
-        if self.last < 0 and wants_any:
-            what = "images (000000.png) or points (000000.bin)"
-            raise FileError(f"There are no {what} in {listed(folders.values())} of {str(root)!r}.")
+        self.name, self._parts = name, parts
+        self.files: dict[str, dict[int, str]] = {}
+        for sensor in (*cameras, _POINTS):
+            names = _CLOUDS if sensor == _POINTS else _IMAGES
+            found = parts.read(_part_of(sensor), partial(numbered_files, root, folder.format(sensor), names))
+            self.files[sensor] = found or {}
+        requested = [sensor for sensor in self.files if parts.wants(_part_of(sensor))]
+        counted = [sensor for sensor in requested if self.files[sensor]] or self.files
+        self.last = max((number for sensor in counted for number in self.files[sensor]), default=-1)
+        if self.last < 0 and (requested or parts.settings.get("cameras") is None):
+            folders = listed(map(folder.format, self.files))
+            raise FileError(
+                f"There are no images (000000.png) or points (000000.bin) in {folders} of {str(root)!r}."
+            )
 
-    def require_rows(self, path: Path, num_rows: int, parts: RequestedParts) -> None:
+    def require_rows(self, path: Path, num_rows: int) -> None:
         """Refuse a sensor with files of frames of which a file has no line.
 
         Raises:
             FileError: There is one, and it is requested.
         """
         for sensor, files in self.files.items():
-            with parts.reading(_part_of(sensor)):
-                if max(files, default=-1) >= num_rows:
-                    self.files[sensor] = {}
-                    raise _too_short(path, num_rows, max(files))
+            with self._parts.reading(_part_of(sensor)):
+                self.files[sensor] = {}
+                _require_rows(path, num_rows, max(files, default=-1))
+                self.files[sensor] = files
 
     def scene(
         self,
@@ -227,8 +213,7 @@ class SequenceFiles:
         world_from_ego: Float64,
         ego_from_base: Float64,
         rectified_from_base: Float64,
-        base_from_lidar: Float64 | None,
-        parts: RequestedParts,
+        has_lidar: bool = True,
     ) -> Scene:
         """Put the n frames together: those of the numbers from 0 on.
 
@@ -238,34 +223,30 @@ class SequenceFiles:
             world_from_ego: ``(n, 3, 4)``.
             ego_from_base: ``(3, 4)``, the base on the vehicle.
             rectified_from_base: ``(3, 4)``, the base in coordinates of the rectified cameras.
-            base_from_lidar: ``(3, 4)``; None where it is not known.
-            parts: The requested parts.
+            has_lidar: Whether the base is the lidar; else its place is not known.
         """
         images, numbers = {}, np.arange(len(time))
         is_there = {name: np.isin(numbers, [*files]) for name, files in self.files.items()}
         has_points = is_there.pop(_POINTS)
         for camera, has in is_there.items():
-            found = parts.read(f"cameras/{camera}", lambda: calibration.camera(int(camera[-1])))  # noqa: B023
-            if found is None:
-                continue
-            intrinsics, camera_from_rectified = found
-            camera_from_base = poses.joined(camera_from_rectified, rectified_from_base)
-            images[camera] = SceneImages(
-                frames=np.flatnonzero(has),
-                file=[*self.files[camera].values()],
-                time=time[has],
-                intrinsics=intrinsics,
-                camera_from_base=camera_from_base,
-                ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
-            )
+            with self._parts.reading(f"cameras/{camera}"):
+                intrinsics, camera_from_rectified = calibration.camera(int(camera[-1]))
+                camera_from_base = poses.joined(camera_from_rectified, rectified_from_base)
+                images[camera] = SceneImages(
+                    frames=np.flatnonzero(has),
+                    file=[*self.files[camera].values()],
+                    time=time[has],
+                    intrinsics=intrinsics,
+                    camera_from_base=camera_from_base,
+                    ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
+                )
         lidar = None
-        if base_from_lidar is not None and has_points.any():
+        if has_lidar and has_points.any():
             num_before: Int64 = np.cumsum(has_points) - has_points
-            ego_from_lidar = poses.joined(ego_from_base, base_from_lidar)
             lidar = SceneRecords(
                 file=[*self.files[_POINTS].values()],
                 time=time[has_points],
-                world_from_lidar=poses.joined(world_from_ego, ego_from_lidar)[has_points],
+                world_from_lidar=poses.joined(world_from_ego, ego_from_base)[has_points],
                 of_frame=np.where(has_points, num_before, -1),
                 num_before=num_before,
             )
@@ -326,8 +307,8 @@ class KittiOdometryProvider(DrivingProvider):
         names, sweeps = requested_scenes(names, settings), most_sweeps(settings)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
-            parts = ("calib.txt", "times.txt", *_ODOMETRY_CAMERAS, _POINTS)
-            sources += [top / "sequences" / name / part for part in parts]
+            own = ("calib.txt", "times.txt", *_ODOMETRY_CAMERAS, _POINTS)
+            sources += [top / "sequences" / name / each for each in own]
         key = {"reader": "kitti odometry 3", "most_sweeps": sweeps}
         index = index_of_parts(lambda parts: odometry_index(top, names, sweeps, parts), sources, key, settings)
         super().__init__(index, top, **settings)
@@ -340,48 +321,39 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int, parts: Re
     cameras = [camera for camera in _ODOMETRY_CAMERAS if any((folder / camera).is_dir() for folder in folders)]
     calibrations = [Calibration.read(folder / "calib.txt") for folder in folders]
     with_lidar = [parts.read("lidar", calibration.of_lidar) for calibration in calibrations]
-    from_lidar = [pose for pose in with_lidar if pose is not None]
-    has_lidar = len(from_lidar) == len(names)
-    if not has_lidar:  # the same for all: the vehicle is at camera 0
-        from_lidar = [poses.pose(_CAMERA_FROM_VEHICLE, np.zeros(3))] * len(names)
-    triples = zip(names, calibrations, from_lidar, strict=True)
+    has_lidar = all(pose is not None for pose in with_lidar)
+    scenes = []
+    for name, folder, calibration, camera_0_from_lidar in zip(
+        names, folders, calibrations, with_lidar, strict=True
+    ):
+        camera_0_from_base = poses.pose(_CAMERA_FROM_VEHICLE, np.zeros(3))  # the vehicle is at camera 0
+        if has_lidar and camera_0_from_lidar is not None:
+            camera_0_from_base = camera_0_from_lidar
+        files = SequenceFiles(root, name, f"sequences/{name}/{{}}", cameras, parts)
+        path = folder / "times.txt"
+        time = read_rows(path, 1, "seconds")[:, 0]
+        files.require_rows(path, len(time))
+        require_ascending(time, f"The file {str(path)!r}", strictly=True)
+        of_camera_0 = read_rows(root / "poses" / f"{name}.txt", 12, "a 3 x 4 matrix", len(time) - 1)
+        _require_rows(path, len(time), len(of_camera_0) - 1)
+        world_from_camera_0 = poses.joined(poses.inverse(camera_0_from_base), of_camera_0.reshape(-1, 3, 4))
+        scenes.append(
+            files.scene(
+                calibration,
+                time=time,
+                world_from_ego=poses.joined(world_from_camera_0, camera_0_from_base),
+                ego_from_base=np.eye(3, 4),
+                rectified_from_base=camera_0_from_base,
+                has_lidar=has_lidar,
+            )
+        )
     return index_of_scenes(
-        [_odometry_scene(root, *triple, cameras, parts, has_lidar=has_lidar) for triple in triples],
+        scenes,
         base="lidar" if has_lidar else "ego",
         camera_names=cameras,
         most_sweeps=most_sweeps,
         point_columns=POINT_COLUMNS,
         origin={"format": "KITTI odometry", "root": str(root)},
-    )
-
-
-def _odometry_scene(
-    root: Path,
-    name: str,
-    calibration: Calibration,
-    camera_0_from_base: Float64,
-    cameras: Sequence[str],
-    parts: RequestedParts,
-    *,
-    has_lidar: bool,
-) -> Scene:
-    files = SequenceFiles(root, name, f"sequences/{name}/{{}}", cameras, parts)
-    path, of_poses = root / "sequences" / name / "times.txt", root / "poses" / f"{name}.txt"
-    time = read_rows(path, 1, "seconds")[:, 0]
-    files.require_rows(path, len(time), parts)
-    require_ascending(time, f"The file {str(path)!r}", strictly=True)
-    of_camera_0 = read_rows(of_poses, 12, "a 3 x 4 matrix", len(time) - 1).reshape(-1, 3, 4)
-    if len(of_camera_0) > len(time):
-        read_rows(path, 1, "seconds", len(of_camera_0) - 1)  # raises
-    world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
-    return files.scene(
-        calibration,
-        time=time,
-        world_from_ego=world_from_ego,
-        ego_from_base=np.eye(3, 4),
-        rectified_from_base=camera_0_from_base,
-        base_from_lidar=np.eye(3, 4) if has_lidar else None,
-        parts=parts,
     )
 
 
@@ -396,93 +368,73 @@ _VISIBILITIES = np.array((4, 3, 1, 0), np.int32)
 _CAMERA_FROM_BOX = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 
 
-class Label(NamedTuple):
-    """The label of an object in a frame.
+@attrs.frozen(eq=False)
+class Labels:
+    """The labels of a sequence, by frame.
 
     Attributes:
-        frame: Number of the frame.
-        track: Number of the object; -1 for none.
-        category: Name.
-        values: The 14 further values: truncation, occlusion, alpha, 2D box, height, width, length, location
-            (center of the lower face in coordinates of the rectified camera 0), and the angle about the y axis of
-            that camera, which points down.
+        category: Names, ``(n,)``.
+        values: The further values, ``(n, 16)``: number of the frame and of the object (-1 for none), truncation,
+            occlusion, alpha, 2D box, height, width, length, location (center of the lower face in coordinates of
+            the rectified camera 0), and the angle about the y axis of that camera, which points down.
     """
 
-    frame: int
-    track: int
-    category: str
-    values: list[float]
+    category: Array
+    values: Float64
+
+    @classmethod
+    def read(cls, path: Path, num_frames: int) -> Labels:
+        """Read the labels of a sequence of so many frames.
+
+        Raises:
+            FileError: A line is not as it should be, or is of a frame that is not there.
+        """
+        categories, rows = [], []
+        for where, words in _lines(path):
+            categories.append(words.pop(2) if len(words) > 2 else "")
+            rows.append(_numbers(where, words, (16, 17), "a label, besides its category")[:16])
+            if not 0 <= rows[-1][0] < num_frames:
+                got = f"got one of the frame {rows[-1][0]:.0f}"
+                raise FileError(f"{where} must be a label of the frames 0 to {num_frames - 1}, {got}.")
+        values = np.array(rows, np.float64).reshape(-1, 16)
+        order = np.argsort(values[:, 0], kind="stable")
+        return cls(np.array(categories, np.str_)[order], values[order])
+
+    @property
+    def is_object(self) -> Bool:
+        """Which are of objects, not of areas to leave out."""
+        return np.asarray(self.category != DONT_CARE)
+
+    def boxes(self, base_from_rectified: Float64) -> dict[str, Array]:
+        """Make the columns of the boxes of a sequence, see `Scene`."""
+        values = self.values[self.is_object]
+        frame, track, truncation, occlusion = values[:, :4].astype(np.int64).T
+        size, center = values[:, [11, 10, 9]], values[:, 12:15].copy()
+        center[:, 1] -= size[:, 2] / 2  # y points down
+        sin, cos, zero, one = np.sin(values[:, 15]), np.cos(values[:, 15]), 0 * frame, 0 * frame + 1
+        about_y = np.moveaxis(np.array([[cos, zero, sin], [zero, one, zero], [-sin, zero, cos]]), 2, 0)
+        is_known = (truncation >= 0) & (truncation < len(ATTRIBUTES))
+        return {
+            "frame": frame,
+            "center": poses.moved(base_from_rectified, center),
+            "size": size,
+            "rotation": poses.quaternion_of_rotation(base_from_rectified[:, :3] @ about_y @ _CAMERA_FROM_BOX),
+            "category": self.category[self.is_object],
+            "instance": track,
+            "attribute": np.where(is_known, truncation, -1).astype(np.int32),
+            "visibility": _VISIBILITIES[np.where((occlusion >= 0) & (occlusion <= 3), occlusion, 3)],
+        }
 
 
-def read_labels(path: Path, num_frames: int) -> list[Label]:
-    """Read the labels of a sequence of so many frames, by frame.
-
-    Raises:
-        FileError: A line is not as it should be, or is of a frame that is not there.
-    """
-    labels = []
-    for where, words in _lines(path):
-        try:
-            label = _label(words)
-        except ValueError as error:
-            raise FileError(f"{where} is no label: {error}. It is {shown(' '.join(words))}.") from None
-        if not 0 <= label.frame < num_frames:
-            there = f"0 to {num_frames - 1}"
-            what = f"{where} is of frame {label.frame}, which the sequence does not have"
-            raise FileError(f"{what}: its frames are {there}.")
-        labels.append(label)
-    return sorted(labels, key=lambda label: label.frame)
-
-
-def _label(words: Sequence[str]) -> Label:
-    if len(words) not in (17, 18):
-        raise ValueError(f"there must be 17 values, got {len(words)}")
-    frame, track, category, values = int(words[0]), int(words[1]), words[2], [float(word) for word in words[3:17]]
-    if not np.isfinite(values).all():
-        raise ValueError("values must be finite")
-    if not -1 <= track < 2**31:
-        raise ValueError(f"the track must be a number from -1 to 2**31 - 1, got {words[1]}")
-    if category != DONT_CARE and min(values[7:10]) <= 0:
-        raise ValueError(f"height, width and length must be above 0, got {words[10:13]}")
-    return Label(frame, track, category, values)
-
-
-def _values(labels: Sequence[Label]) -> Float64:
-    return np.array([label.values for label in labels], np.float64).reshape(-1, 14)
-
-
-def box_columns(labels: Sequence[Label], base_from_rectified: Float64) -> dict[str, Array]:
-    """Make the columns of the boxes of a sequence, see `Scene`."""
-    labels = [label for label in labels if label.category != DONT_CARE]
-    values = _values(labels)
-    truncation, occlusion = np.trunc(values[:, :2]).T
-    size, center = values[:, [9, 8, 7]], values[:, 10:13].copy()
-    center[:, 1] -= size[:, 2] / 2  # y points down
-    sin, cos, zero, one = np.sin(values[:, 13]), np.cos(values[:, 13]), 0 * values[:, 13], 0 * values[:, 13] + 1
-    about_y = np.moveaxis(np.array([[cos, zero, sin], [zero, one, zero], [-sin, zero, cos]]), 2, 0)
-    return {
-        "frame": np.array([label.frame for label in labels], np.int64),
-        "center": poses.moved(base_from_rectified, center),
-        "size": size,
-        "rotation": poses.quaternion_of_rotation(base_from_rectified[:, :3] @ about_y @ _CAMERA_FROM_BOX),
-        "category": np.array([label.category for label in labels], np.str_),
-        "instance": np.array([label.track for label in labels], np.int64),
-        "attribute": np.where((truncation >= 0) & (truncation < len(ATTRIBUTES)), truncation, -1).astype(np.int32),
-        "visibility": _VISIBILITIES[np.where((occlusion >= 0) & (occlusion <= 3), occlusion, 3).astype(np.int64)],
-    }
-
-
-def boxes_2d_of(index: DrivingIndex, labels: Sequence[Label]) -> Box2dColumns | None:
+def boxes_2d_of(index: DrivingIndex, labels: Labels) -> Box2dColumns | None:
     """Make the 2D boxes of the labels of all sequences; None without the camera that they are of."""
     cameras, boxes = index.cameras, index.boxes
     if cameras is None or boxes is None or LABELLED_CAMERA not in index.camera_names:
         return None
     camera, num_cameras = index.camera_names.index(LABELLED_CAMERA), len(index.camera_names)
-    frame = np.array([label.frame for label in labels], np.int64)
-    is_object = np.array([label.category != DONT_CARE for label in labels], bool)
+    frame, is_object, box = labels.values[:, 0].astype(np.int64), labels.is_object, labels.values[:, 5:9]
     in_camera = poses.moved(cameras.camera_from_base[frame[is_object], camera], boxes.center)
     projected = np.einsum("nij,nj->ni", cameras.intrinsics[frame[is_object], camera], in_camera)
-    box = _values(labels)[:, 3:7]
     projection, depth = (box[:, :2] + box[:, 2:]) / 2, np.full(len(box), -1.0)
     depth[is_object] = in_camera[:, 2]
     is_front = in_camera[:, 2] > 0
@@ -492,7 +444,7 @@ def boxes_2d_of(index: DrivingIndex, labels: Sequence[Label]) -> Box2dColumns | 
         box=box,
         center=projection,
         depth=depth,
-        category=numbers_column([label.category for label in labels], index.categories),
+        category=numbers_column(labels.category.tolist(), index.categories),
         box_row=np.where(is_object, np.cumsum(is_object) - 1, -1),
     )
 
@@ -500,6 +452,7 @@ def boxes_2d_of(index: DrivingIndex, labels: Sequence[Label]) -> Box2dColumns | 
 _TRACKING_CAMERAS = ("image_02", "image_03")
 _PERIOD_S = 0.1
 _EARTH_RADIUS_M = 6378137.0
+_OF_IMU = ("Tr_imu_velo", "Tr_imu_to_velo")
 
 
 class KittiTrackingProvider(DrivingProvider):
@@ -579,43 +532,41 @@ def tracking_index(
     """Make the index of sequences."""
     cameras = [camera for camera in _TRACKING_CAMERAS if any((root / camera / name).is_dir() for name in names)]
     scenes: list[Scene] = []
-    labels: list[Label] = []
+    labels = [Labels(np.zeros(0, np.str_), np.zeros((0, 16)))]
     for name in names:
         calibration = Calibration.read(root / "calib" / f"{name}.txt")
-        pose = poses.joined(
+        rectified_from_lidar = poses.joined(
             calibration.rotation("R_rect", "R0_rect", "R_rect_00"),
             calibration.pose("Tr_velo_cam", "Tr_velo_to_cam"),
         )
         files = SequenceFiles(root, name, f"{{}}/{name}", cameras, parts)
-        path, count = root / "label_02" / f"{name}.txt", files.last + 1
-        world_from_ego = poses.identity(count)
+        path = root / "label_02" / f"{name}.txt"
+        world_from_ego, lidar_from_ego = poses.identity(files.last + 1), np.eye(3, 4)
         if with_poses:
             oxts = root / "oxts" / f"{name}.txt"
             rows = read_rows(oxts, 30, "a record of the GPS and the IMU")
-            files.require_rows(oxts, len(rows), parts)
+            files.require_rows(oxts, len(rows))
             world_from_ego = pose_of_oxts(rows)
-            count = len(world_from_ego)
         else:
-            files.require_rows(path, count, parts)
-        lidar_from_ego = np.eye(3, 4)  # without poses, of no use
-        if with_poses or "Tr_imu_velo" in calibration.matrices or "Tr_imu_to_velo" in calibration.matrices:
-            lidar_from_ego = calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")
+            files.require_rows(path, files.last + 1)
+        if with_poses or calibration.lines.keys() & {*_OF_IMU}:  # else, it is of no use
+            lidar_from_ego = calibration.pose(*_OF_IMU)
+        count = len(world_from_ego)
         scene = files.scene(
             calibration,
             time=np.arange(count, dtype=np.float64) * _PERIOD_S,
             world_from_ego=world_from_ego,
             ego_from_base=poses.inverse(lidar_from_ego),
-            rectified_from_base=pose,
-            base_from_lidar=np.eye(3, 4),
-            parts=parts,
+            rectified_from_base=rectified_from_lidar,
         )
-        own = parts.read("boxes", lambda: read_labels(path, count)) if path.exists() else None  # noqa: B023
+        own = parts.read("boxes", partial(Labels.read, path, count)) if path.exists() else None
         if own is not None:
-            first = sum(len(before.time) for before in scenes)
-            labels += [label._replace(frame=label.frame + first) for label in own]
-            scene = attrs.evolve(scene, boxes=box_columns(own, poses.inverse(pose)))
+            scene = attrs.evolve(scene, boxes=own.boxes(poses.inverse(rectified_from_lidar)))
+            own.values[:, 0] += sum(len(before.time) for before in scenes)
+            labels.append(own)
         scenes.append(scene)
-    others = {label.category for label in labels} - {*CATEGORIES, DONT_CARE}
+    whole = Labels(*(np.concatenate([getattr(own, name) for own in labels]) for name in ("category", "values")))
+    others = {*whole.category.tolist()} - {*CATEGORIES, DONT_CARE}
     has_labels = any(scene.boxes for scene in scenes)
     index = index_of_scenes(
         scenes,
@@ -627,7 +578,7 @@ def tracking_index(
         point_columns=POINT_COLUMNS,
         origin={"format": "KITTI tracking", "root": str(root)},
     )
-    return attrs.evolve(index, boxes_2d=boxes_2d_of(index, labels))
+    return attrs.evolve(index, boxes_2d=boxes_2d_of(index, whole))
 
 
 def pose_of_oxts(rows: Float64) -> Float64:

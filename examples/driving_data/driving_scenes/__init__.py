@@ -12,33 +12,30 @@ The rooms, in the order they build on each other:
 - `scenery`, `surfaces`, `rendering`: what that looks like
 - `frames`, `generation`: the frames, and what makes them
 - `drawing`: boxes on pictures
-- `nuscenes_export`: the frames in the format of nuScenes
-
-From a shell: ``python -m driving_scenes OUT_DIR --sequences 5 --seed 7``.
+- `export`: the frames in the format of nuScenes
 """
 
 from driving_scenes.cameras import CAMERA_NAMES
 from driving_scenes.drawing import CATEGORY_COLOURS, draw_boxes
-from driving_scenes.errors import DatasetExistsError, DrivingScenesError, SettingsError
+from driving_scenes.export import cast_rays, drive_of, export_nuscenes, lidar_points
 from driving_scenes.frames import DrivingScenes, Frame
 from driving_scenes.generation import generate_scenes
-from driving_scenes.geometry import box_corners, project_points, projected_extents
-from driving_scenes.nuscenes_export import export_nuscenes, lidar_points
+from driving_scenes.geometry import BOX_FACES, box_corners, project_points, projected_extents
 from driving_scenes.settings import SceneSettings
 from driving_scenes.traffic import CATEGORY_NAMES
 
 __all__ = [
+    "BOX_FACES",
     "CAMERA_NAMES",
     "CATEGORY_COLOURS",
     "CATEGORY_NAMES",
-    "DatasetExistsError",
     "DrivingScenes",
-    "DrivingScenesError",
     "Frame",
     "SceneSettings",
-    "SettingsError",
     "box_corners",
+    "cast_rays",
     "draw_boxes",
+    "drive_of",
     "export_nuscenes",
     "generate_scenes",
     "lidar_points",

@@ -25,9 +25,6 @@ def generate_scenes(**settings: Any) -> DrivingScenes:
     """Make short driving sequences, in memory; see `SceneSettings` for the settings.
 
     Equal settings give equal frames and pictures (on the same machine and library versions).
-
-    Raises:
-        SettingsError: settings that make no sense.
     """
     wanted = SceneSettings(**settings)
     cameras, lengths = camera_rig(wanted.image_hw), draw_sequence_lengths(wanted)

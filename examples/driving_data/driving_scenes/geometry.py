@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "BOX_EDGES",
+    "BOX_FACES",
     "NEAR_M",
     "box_corners",
     "invert_rigid",
@@ -47,6 +48,10 @@ BOX_EDGES: tuple[tuple[int, int], ...] = (
     *((0, 4), (1, 5), (2, 6), (3, 7)),
 )
 """The 12 edges of a box as pairs of corner numbers: bottom, top, uprights."""
+
+
+BOX_FACES = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7))
+"""The 6 faces of a box as corner numbers."""
 
 
 def rotation_about_z(yaw_rad: ArrayLike) -> Floats:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from driving_scenes import box_corners, generate_scenes, project_points, projected_extents
+from driving_scenes import BOX_FACES, box_corners, cast_rays, generate_scenes, project_points, projected_extents
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
@@ -72,53 +72,25 @@ class Scene:
 
     def points(self) -> NDArray[np.float32]:
         """What a lidar on the roof would measure: (P, 3), x, y, z in the ego frame, metres."""
-        objects = self.objects()
         pinhole = np.array([0.9, 0.0, 1.9])
         slopes_rad, turns_rad = np.radians(np.linspace(-24.0, 3.0, 28)), np.radians(np.arange(0.0, 360.0, 0.6))
         heights, turns = np.meshgrid(slopes_rad, turns_rad)
         rays = np.stack(
             [np.cos(heights) * np.cos(turns), np.cos(heights) * np.sin(turns), np.sin(heights)], axis=-1
         ).reshape(-1, 3)
-        with np.errstate(divide="ignore"):
-            distances = np.where(rays[:, 2] < 0.0, -pinhole[2] / rays[:, 2], np.inf)  # of the ground
-            for centre, size, yaw in zip(objects["centres"], objects["sizes"], objects["yaws"], strict=True):
-                box_from_ego = np.array([[np.cos(yaw), np.sin(yaw), 0], [-np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
-                start, ray = box_from_ego @ (pinhole - centre), rays @ box_from_ego.T
-                one, other = (-0.5 * size - start) / ray, (0.5 * size - start) / ray
-                entry = np.minimum(one, other).max(axis=1)
-                is_hit = (entry < np.maximum(one, other).min(axis=1)) & (entry > 0.0)
-                distances = np.where(is_hit, np.minimum(distances, entry), distances)
+        distances, _ = cast_rays(self._frame, pinhole, rays)
         is_measured = distances < 60.0
         return (pinhole + rays[is_measured] * distances[is_measured, None]).astype(np.float32)
 
 
 def _silhouettes(corners: NDArray[Any], projection: NDArray[Any], categories: NDArray[Any]) -> NDArray[np.uint8]:
-    """The objects are solid boxes, so a silhouette is the hull of the projected corners."""
+    """The objects are solid boxes, so a silhouette is that of their faces."""
     height, width = IMAGE_HW
     canvas = Image.new("L", (width, height))
     pen = ImageDraw.Draw(canvas)
     for box, category in zip(corners, categories, strict=True):
         pixels, _ = project_points(box, projection)
         if np.isfinite(pixels).all():
-            pen.polygon([tuple(point - 0.5) for point in _hull(pixels)], fill=int(category) + 1)
+            for face in BOX_FACES:
+                pen.polygon([tuple(pixels[corner] - 0.5) for corner in face], fill=int(category) + 1)
     return np.asarray(canvas)[..., None]
-
-
-def _hull(points: NDArray[Any]) -> list[NDArray[Any]]:
-    """The corners of the convex hull of (N, 2) points, in order (Andrew's monotone chain)."""
-
-    def half(ordered: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        chain: list[NDArray[Any]] = []
-        for point in ordered:
-            while len(chain) > 1 and _turn(chain[-2], chain[-1], point) <= 0.0:
-                chain.pop()
-            chain.append(point)
-        return chain[:-1]
-
-    ordered = [points[row] for row in np.lexsort((points[:, 1], points[:, 0]))]
-    return half(ordered) + half(ordered[::-1])
-
-
-def _turn(first: NDArray[Any], second: NDArray[Any], third: NDArray[Any]) -> float:
-    (ax, ay), (bx, by) = second - first, third - first
-    return float(ax * by - ay * bx)

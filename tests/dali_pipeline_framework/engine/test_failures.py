@@ -95,7 +95,7 @@ ONE_OR_TWO_WORKERS = [
     *[("fork", 1), ("fork", 2)],
     *[pytest.param(method, 2, marks=pytest.mark.wide) for method in ("forkserver", "spawn")],
 ]
-QUICK = {"here": [*FAULTS], "fork": [*FAULTS][::2], "forkserver": ["custom_error"], "spawn": []}
+QUICK = {"here": [*FAULTS], "fork": [*FAULTS][::4], "forkserver": ["custom_error"], "spawn": []}
 
 
 def failure_of(source: Any, error: type[Exception] = SourceError, steps: Any = (), **arguments: Any) -> Any:

@@ -8,7 +8,10 @@ import pytest
 from random_kills import run_with_kills
 
 
-@pytest.mark.parametrize(("start_method", "num_kills"), [("fork", 10), ("forkserver", 15), ("spawn", 5)])
+@pytest.mark.parametrize(
+    ("start_method", "num_kills"),
+    [("fork", 10), ("forkserver", 15), pytest.param("spawn", 5, marks=pytest.mark.wide)],
+)
 @pytest.mark.timeout(300)
 def test_the_stream_is_the_undisturbed_one(tmp_path: Path, start_method: str, num_kills: int) -> None:
     run_with_kills(tmp_path, 1, start_method, 2, num_kills)

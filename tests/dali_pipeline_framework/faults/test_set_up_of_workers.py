@@ -16,6 +16,7 @@ import pytest
 from disturbed_loaders import AT_THE_LATEST_S, STEPS, loader_of, stream
 from support.child_processes import run_python
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
+from support.laws import each_value, some
 from support.loaders import frozen
 from support.scripts import run_script
 
@@ -81,7 +82,7 @@ def test_workers_that_stand_still_are_started_again(
 
 def test_without_restarts_it_is_an_error(tmp_path: Path, undisturbed: list[Any]) -> None:
     blocked, policy = BlockedSetUp(tmp_path), FaultPolicy(blocked_after=AFTER_S)
-    with loader_with(blocked, "input", policy, start_method="spawn", num_workers=1) as loader:
+    with loader_with(blocked, "input", policy, start_method="forkserver", num_workers=1) as loader:
         with pytest.raises(WorkerDiedError, match=rf"stood still for .* while it was {STAGES['input']}"):
             next(iter(loader))
         assert time.time() - when_noted(tmp_path) < AFTER_S + AT_THE_LATEST_S
@@ -191,8 +192,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_an_error_and_the_loader_goes
         assert [*map(frozen, loop)] == undisturbed
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("num_times", [1, 3])
+@each_value(moment=MOMENTS, num_times=[1, 3])
 def test_workers_that_are_killed_while_they_start_are_started_again(
     tmp_path: Path, undisturbed: list[Any], moment: str, num_times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +230,7 @@ def test_it_is_logged_that_workers_take_long_to_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor, "REPORTED_AFTER_S", 0.1)
-    with loader_of(SlowToUnpickle(), start_method="spawn") as loader:
+    with loader_of(SlowToUnpickle(), start_method="forkserver") as loader:
         next(iter(loader))
     texts = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(texts) == 1
@@ -256,7 +256,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+@some("method", ["fork", "forkserver", "spawn"], {0})
 def test_where_few_files_may_be_open_the_error_names_the_limit(tmp_path: Path, method: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(FEW_FILES.format(method=method))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,14 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import StateError
 
-pl = pytest.importorskip("pytorch_lightning")
-
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_here() -> None:
+    """Import Lightning: where the module did, all processes that collect tests would, for seconds each."""
+    pytest.importorskip("pytorch_lightning")
+    gc.freeze()  # as `tests/conftest.py` does with what is imported before
 
 
 def loader_of(num_samples: int, seed: int = 0) -> DataLoader:
@@ -27,31 +33,37 @@ def loaders_of(kind: str) -> Any:
     return {"a": loader_of(24), "b": loader_of(40, 5)} if kind == "dict" else loader_of(24)
 
 
-class Model(pl.LightningModule):
-    """Notes the samples of each step, and stops after some."""
+def model_of(is_estimated: bool, stop: int | None) -> Any:
+    """A model that notes the samples of each step, and stops after some."""
+    import pytorch_lightning as pl
 
-    def __init__(self, is_estimated: bool, stop: int | None) -> None:
-        super().__init__()
-        self.network = torch.nn.Linear(1, 1)
-        self.is_estimated, self.stop, self.steps = is_estimated, stop, []
+    class Model(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = torch.nn.Linear(1, 1)
+            self.steps: list[Any] = []
 
-    def training_step(self, batch: Any) -> torch.Tensor:
-        batches = [batch] if "index" in batch else [batch["a"], batch["b"]]
-        self.steps.append([each["index"].tolist() for each in batches])
-        return self.network(torch.zeros(1, 1)).sum() * 0
+        def training_step(self, batch: Any) -> torch.Tensor:
+            batches = [batch] if "index" in batch else [batch["a"], batch["b"]]
+            self.steps.append([each["index"].tolist() for each in batches])
+            return self.network(torch.zeros(1, 1)).sum() * 0
 
-    def on_train_batch_end(self, *arguments: Any) -> None:
-        if len(self.steps) == self.stop:
-            raise InterruptedError
+        def on_train_batch_end(self, *arguments: Any) -> None:
+            if len(self.steps) == stop:
+                raise InterruptedError
 
-    def configure_optimizers(self) -> Any:
-        if self.is_estimated:
-            assert self.trainer.estimated_stepping_batches > 0
-        return torch.optim.SGD(self.parameters(), 0.1)
+        def configure_optimizers(self) -> Any:
+            if is_estimated:
+                assert self.trainer.estimated_stepping_batches > 0
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    return Model()
 
 
 def steps_of(loaders: Any, folder: Path, is_estimated: bool, stop: int | None, checkpoint: Any) -> list[Any]:
-    model = Model(is_estimated, stop)
+    import pytorch_lightning as pl
+
+    model = model_of(is_estimated, stop)
     save = pl.callbacks.ModelCheckpoint(folder, "{step:06}", every_n_train_steps=1, save_top_k=-1)
     quiet = dict.fromkeys(
         ("logger", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"), False

@@ -11,7 +11,6 @@ import numpy as np
 import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali.types import DALIDataType, SampleInfo
-from support.arrays import ArrayProvider
 from support.draws import ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, column, drawn
 from support.laws import each_value, some
 from support.loaders import make_loader
@@ -453,14 +452,3 @@ class TestFallBack:
         assert np.unique(values["i"]).tolist() == [*range(-3, 4)]
         assert values["i"].dtype == np.int32
         assert 0.8 < values["n"].std() < 1.2
-
-    def test_groups_share_with_dali_too(self) -> None:
-        fields = {"index": (DALIDataType.INT64, [*range(8)])}
-        fields["cameras"] = {camera: {"gain": (DALIDataType.FLOAT, [1.0] * 8)} for camera in range(2)}
-        data_input = SamplerInputIterable(ArrayProvider(fields), EpochSampler(8))
-        steps = [each_camera(Drawer(UniformDraw("s"), UniformDraw("r", key="rig")))]
-        found = drawn(data_input, steps, batch_size=4, py_num_workers=1)
-        first, second = (column(found, f"cameras.{camera}.r") for camera in range(2))
-        assert first == second
-        assert len({*first}) == 8
-        assert column(found, "cameras.0.s") != column(found, "cameras.1.s")

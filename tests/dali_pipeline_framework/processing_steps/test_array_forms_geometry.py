@@ -68,8 +68,8 @@ def pixel_sample(
     )
 
 
-def assert_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int = 0) -> None:
-    in_graph = run_step(step, sample, seed=seed)
+def assert_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int = 0, **how: Any) -> None:
+    in_graph = run_step(step, sample, seed=seed, **how)
     on_arrays = run_step(step, sample, draws=in_graph.draws, run="workers")
     differences = sample_differences(
         in_graph.output,
@@ -153,9 +153,19 @@ class TestMovingSteps:
         channels=st.sampled_from([1, 2, 3, 4, 6]),
         frames=st.sampled_from([(), (2,)]),
         fill=st.integers(0, 255),
+        has_layout=st.booleans(),
     )
     def test_both_forms_agree(
-        self, steps: Steps, seed: int, hw: Any, output_hw: Any, dtype: DT, channels: int, frames: Any, fill: int
+        self,
+        steps: Steps,
+        seed: int,
+        hw: Any,
+        output_hw: Any,
+        dtype: DT,
+        channels: int,
+        frames: Any,
+        fill: int,
+        has_layout: bool,
     ) -> None:
         random = np.random.default_rng(seed)
         sample = pixel_sample(random, dtype, hw, channels=channels, frames=frames)
@@ -164,7 +174,14 @@ class TestMovingSteps:
         # An image that ends at the center of a pixel: DALI takes the label of this pixel from any row.
         edges = run_step(step, sample, seed=seed, run="workers").output["points"][:2, :2]
         assume(not (np.abs(edges % 1 - 0.5) < 1e-3).any())
-        assert_agree(step, sample, seed)
+        assert_agree(step, sample, seed, layouts={"image": "FHWC"[not frames :]} if has_layout else {})
+        if frames:  # a clip is what its frames are one by one
+            clip = run_step(step, sample, seed=seed, run="workers")
+            for number, frame in enumerate(sample["image"]):
+                alone = sample.get_copy()
+                alone["image"] = frame
+                found = run_step(step, alone, draws=clip.draws, run="workers").output
+                np.testing.assert_array_equal(found["image"], clip.output["image"][number])
 
     def test_a_view_is_a_view_of_nothing_that_is_given(self) -> None:
         sample = pixel_sample(np.random.default_rng(0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -231,6 +232,13 @@ MODULES = {
     ],
 }
 
+# Modules of steps that are not named as their class is.
+OTHER_MODULES = {
+    "BEVBBoxesTransformer3D": "bev_bboxes_transformer_3d",
+    "ConditionalElementRemover": "conditional_element_removal",
+    "UnneededFieldRemover": "unneeded_fields_remover",
+}
+
 _POSITIONAL = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -279,7 +287,9 @@ class TestSignatures:
     @pytest.mark.parametrize("line", lines(CONSTRUCTORS), ids=lambda line: line.split(" ")[1])
     def test_of_constructors(self, line: str) -> None:
         module, name, arguments = line.split(" ", 2)
-        assert differences(member(module, name), arguments) == []
+        found = member(module, name)
+        assert differences(found, arguments) == []
+        assert name.startswith("_") or member(module.split(".")[0], name) is found
 
     @pytest.mark.parametrize("line", lines(METHODS), ids=lambda line: line.split(" ")[0])
     def test_of_methods(self, line: str) -> None:
@@ -339,6 +349,14 @@ class TestNames:
     def test_of_modules(self, module: str) -> None:
         found = importlib.import_module(f"{NAME}.{module}")
         assert [name for name in MODULES[module].split() if not hasattr(found, name)] == []
+
+    @pytest.mark.parametrize("name", EXPORTS["processing_steps"].split())
+    def test_of_modules_of_steps(self, name: str) -> None:
+        words = re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9])(?=[A-Z])", "_", name).lower()
+        found = member(f"processing_steps.{OTHER_MODULES.get(name, words)}", name)
+        assert found is member("processing_steps", name)
+        assert isinstance(found, type)
+        assert found.__name__ == name
 
     def test_members_of_enumerations(self) -> None:
         transformer = member("processing_steps", "AffineTransformer")

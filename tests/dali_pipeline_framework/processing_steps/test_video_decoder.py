@@ -14,7 +14,15 @@ from support.gpu_definitions import checked_by_dali, counts_of, pretend_gpus
 from support.laws import each_value
 from support.loaders import pipeline_of
 from support.refusals import refusal
-from support.videos import B_FRAMES, encoded_video, make_video, read_numbers
+from support.videos import (
+    B_FRAMES,
+    copy_packets,
+    encoded_video,
+    make_video,
+    read_numbers,
+    with_content,
+    write_images,
+)
 from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import (
@@ -145,20 +153,17 @@ def make_colored(path: Path, matrix: int, codec: str = "libvpx-vp9") -> Path:
     """Write a video of soft colors that states a color matrix; the planes are the same whatever it is."""
     rows, columns = np.mgrid[0:64, 0:96]
     planes = [60 + rows + columns // 2, 118 + columns[::2, ::2] // 5, 140 - rows[::2, ::2] // 3]
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25, options={"lossless": "1"} if "vp9" in codec else {})
-        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
-        stream.codec_context.colorspace, stream.codec_context.color_range = matrix, 1
-        for number in range(6):
-            frame = av.VideoFrame(96, 64, "yuv420p")
-            frame.colorspace, frame.color_range, frame.pts = matrix, 1, number
-            for plane, values in zip(frame.planes, planes, strict=True):
-                padded = np.zeros((plane.height, plane.line_size), np.uint8)
-                padded[:, : plane.width] = values + number
-                plane.update(padded.tobytes())
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return path
+    frames = []
+    for number in range(6):
+        frame = av.VideoFrame(96, 64, "yuv420p")
+        frame.colorspace, frame.color_range = matrix, 1
+        for plane, values in zip(frame.planes, planes, strict=True):
+            padded = np.zeros((plane.height, plane.line_size), np.uint8)
+            padded[:, : plane.width] = values + number
+            plane.update(padded.tobytes())
+        frames.append(frame)
+    options = {"lossless": "1"} if "vp9" in codec else {}
+    return write_images(path, frames, codec, options=options, matrix=matrix, color_range=1)
 
 
 @pytest.mark.parametrize(("matrix", "name"), [(1, "bt709"), (5, ""), (9, "bt2020")])
@@ -207,14 +212,8 @@ class Copies(DataProvider):
 
 @pytest.mark.parametrize("run", ["auto", "graph"])
 def test_a_video_without_a_matrix_is_decoded_as_its_provider_does(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "large.webm"
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libvpx-vp9", rate=25, options={"deadline": "realtime"})
-        stream.width, stream.height, stream.pix_fmt = 1280, 32, "yuv420p"
-        for _ in range(4):
-            image = np.full((32, 1280, 3), (20, 220, 130), np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode(None))
+    images = [np.full((32, 1280, 3), (20, 220, 130), np.uint8)] * 4
+    path = write_images(tmp_path / "large.webm", images, "libvpx-vp9", options={"deadline": "realtime"})
     kinds = {"stream": "vp9 yuv420p bt709", "bt601": "vp9 yuv420p bt601", "dali": "vp9 yuv420p bt709"}
     for colors, kind in kinds.items():
         videos = Videos(path, colors=colors)  # type: ignore[arg-type]
@@ -244,18 +243,14 @@ def test_videos_of_different_matrices_are_decoded_in_the_workers(tmp_path: Path)
 
 @pytest.mark.filterwarnings("ignore:Frames of the video")  # one is hidden
 def test_vp8_is_decoded_in_the_graph_where_each_packet_shows_a_frame(tmp_path: Path) -> None:
-    plain, hidden = make_video(tmp_path / "plain.webm", 40, "libvpx"), tmp_path / "hidden.webm"
-    with av.open(str(plain)) as source_file, av.open(str(hidden), "w") as target:
-        stream = target.add_stream_from_template(source_file.streams.video[0])
-        for number, packet in enumerate(source_file.demux(video=0)):
-            content = bytearray(bytes(packet))
-            if number == 7:
-                content[0] &= ~0x10  # the flag show_frame of VP8
-            if content:
-                copy = av.Packet(bytes(content))
-                copy.stream, copy.pts, copy.dts = stream, packet.pts, packet.dts
-                copy.time_base, copy.is_keyframe = packet.time_base, packet.is_keyframe
-                target.mux(copy)
+    plain = make_video(tmp_path / "plain.webm", 40, "libvpx")
+
+    def hide(number: int, packet: av.Packet) -> av.Packet:
+        content = bytearray(packet)
+        content[0] &= ~0x10 if number == 7 else 0xFF  # the flag show_frame of VP8
+        return with_content(packet, bytes(content))
+
+    hidden = copy_packets(plain, tmp_path / "hidden.webm", hide)
     for path, is_graph in ((plain, True), (hidden, False)):
         source = video_clips(path, 5, images="encoded")
         assert source.video_index(0).hides_frames != is_graph

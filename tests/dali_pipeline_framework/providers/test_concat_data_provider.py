@@ -13,7 +13,8 @@ from nvidia.dali import types
 from support.arrays import ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
-from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider
+from support.providers import CustomError, FaultyProvider, IndexProvider
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import DataProvider
@@ -153,43 +154,41 @@ def test_an_exception_of_a_provider_passes_unchanged() -> None:
 # --- what must agree ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("providers", "message"),
-    [
-        ([], "`providers` must hold at least one data provider, got none."),
-        (
-            IndexProvider(3),
-            "`providers` must be a list of data providers, got IndexProvider. For a single provider write "
-            "`[provider]`.",
-        ),
-        (
-            [IndexProvider(3), IndexProvider],
-            "`providers[1]` must be of the class DataProvider, got <class 'support.providers.IndexProvider'>. "
-            "Create an object of the class.",
-        ),
-        ("ab", "`providers[0]` must be of the class DataProvider, got 'a'."),
-        (
-            [IndexProvider(3), IndexProvider(0)],
-            "`providers[1]`: The data set is empty: IndexProvider.get_number_of_samples() returned 0. Check its "
-            "path and filters.",
-        ),
-    ],
-)
-def test_what_is_no_list_of_data_sets_is_refused(providers: Any, message: str) -> None:
-    with pytest.raises(SettingError) as caught:
-        ConcatDataProvider(providers)
-    assert str(caught.value) == message
+class NoBlueprint(IndexProvider):
+    @property
+    def sample_data_structure(self) -> Any:
+        return {"index": DT.INT64}
 
 
-def test_a_blueprint_is_a_group() -> None:
-    class NoBlueprint(IndexProvider):
-        @property
-        def sample_data_structure(self) -> Any:
-            return {"index": DT.INT64}
+REFUSED = [
+    ([], SettingError, "`providers` must hold at least one data provider, got none."),
+    (
+        IndexProvider(3),
+        SettingError,
+        "must be a list of data providers, got IndexProvider. ... `[provider]`.",
+    ),
+    (
+        [IndexProvider(3), IndexProvider],
+        SettingError,
+        "must be of the class DataProvider, got <class 'support.providers.IndexProvider'>. Create an",
+    ),
+    ("ab", SettingError, "`providers[0]` must be of the class DataProvider, got 'a'."),
+    (
+        [IndexProvider(3), IndexProvider(0)],
+        SettingError,
+        "`providers[1]`: The data set is empty: IndexProvider.get_number_of_samples() returned 0. Check",
+    ),
+    (
+        [IndexProvider(), NoBlueprint()],
+        FieldValueError,
+        "`providers[1]`: NoBlueprint.sample_data_structure must be a SampleDataGroup, got dict.",
+    ),
+]
 
-    message = r"^`providers\[1\]`: NoBlueprint.sample_data_structure must be a SampleDataGroup, got dict\.$"
-    with pytest.raises(FieldValueError, match=message):
-        ConcatDataProvider([IndexProvider(), NoBlueprint()])
+
+@pytest.mark.parametrize(("providers", "error", "words"), REFUSED)
+def test_what_is_no_list_of_data_sets_is_refused(providers: Any, error: type[Exception], words: str) -> None:
+    assert_refused(lambda: ConcatDataProvider(providers), words, error)
 
 
 def test_all_that_differs_between_the_blueprints_is_listed_in_one_error() -> None:
@@ -211,21 +210,18 @@ def test_all_that_differs_between_the_blueprints_is_listed_in_one_error() -> Non
     assert len(caught.value.problems) == 2
 
 
-def test_the_blueprint_is_that_of_the_first() -> None:
-    joined = ConcatDataProvider([NumberProvider(2), NumberProvider(3)])
-    assert joined.sample_data_structure.format == NumberProvider().sample_data_structure.format
-
-
 def test_each_provider_maps_its_own_labels() -> None:
+    first = LabelProvider({"car": 1, "bus": 2, None: -1}, ("bus", "tram"))
     joined = ConcatDataProvider(
         [
-            LabelProvider({"car": 1, "bus": 2, None: -1}, ("bus", "tram")),
+            first,
             LabelProvider({"vehicle.car": 1, "bus": 2.0, "void": np.nan}, ("vehicle.car", "bus")),
             LabelProvider({"void": float("nan"), "tram": 3}, ("tram",)),
             LabelProvider(None, (2,)),
         ]
     )
     assert [float(joined.get_data(i)["boxes"][0]["label"]) for i in range(6)] == [2, -1, 1, 2, 3, 2]
+    assert joined.sample_data_structure.format == first.sample_data_structure.format
 
 
 def test_a_label_has_the_same_number_everywhere() -> None:
@@ -305,15 +301,6 @@ def test_lengths_that_are_none_are_refused(lengths: Any, message: str) -> None:
 
 
 # --- through a pipeline ---------------------------------------------------------------------------------
-
-
-def test_workers_load_from_all_providers() -> None:
-    joined = ConcatDataProvider(numbered(5, 1, 6))
-    by_index = [*range(5), 100, *range(200, 206)]
-    order = np.random.default_rng(seed=3).permutation(12)
-    iterator = make_iterator(shuffled(joined, 4, shuffle=True, seed=3), py_start_method="forkserver")
-    delivered = [batch["index"].tolist() for batch in iterator]
-    assert delivered == [[by_index[i] for i in order[start : start + 4]] for start in (0, 4, 8)]
 
 
 def test_the_error_of_a_worker_tells_the_index_in_the_whole() -> None:

@@ -9,8 +9,8 @@ import pickle
 import numpy as np
 import pytest
 from PIL import Image
-from support.frame_trees import pixels_of, samples_of, write_frame, write_frames
-from support.loaders import frozen, make_loader
+from support.frame_trees import write_frame, write_frames
+from support.loaders import make_loader
 from support.reader_data import frame_folders
 from support.recordings import frame_provider
 from support.windows import frame_clips
@@ -25,7 +25,7 @@ from accvlab.dali_pipeline_framework.providers import (
     MissingFrame,
     Windows,
 )
-from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 NAMES = {
     "path_name": "path",
@@ -280,60 +280,7 @@ def test_a_vanished_frame_is_named(tmp_path):
         assert caught.value.sample_index == 2
 
 
-# --- with samplers -------------------------------------------------------------------------------------------
-
-
-LENGTHS = {"a": 5, "b": 2, "c": 7, "d": 3}
-DECODE = [ImageDecoder("image", use_device_mixed=False)]
-
-
-def frame_loader(root, sampler, batch_size=2, **arguments):
-    provider = FrameDataProvider(root, **NAMES)
-    order = {"sampler": sampler(provider), "context_name": "place"}
-    return make_loader(provider, batch_size, steps=DECODE, **order, **arguments)
-
-
-def check_pixels(batches):
-    samples = [sample for batch in batches for sample in samples_of(batch)]
-    for sample in samples:
-        assert np.array_equal(sample["image"], pixels_of(sample["path"]))
-    return samples
-
-
-@pytest.mark.parametrize("shard", [(0, 1), (0, 2), (1, 2)])
-def test_streams_are_played_in_order_on_each_shard(tmp_path, shard):
-    write_frames(tmp_path, LENGTHS)
-    played: dict[int, list[int]] = {}
-    with frame_loader(
-        tmp_path, lambda p: StreamingSequenceSampler(p.sequence_lengths, seed=1), shard=shard
-    ) as loader:
-        for sample in check_pixels(loader):
-            if not sample["place"]["is_padding"]:
-                played.setdefault(int(sample["recording_number"]), []).append(int(sample["number"]))
-    assert all(numbers == [*range([*LENGTHS.values()][stream])] for stream, numbers in played.items())
-    assert played
-
-
-def test_a_stopped_run_goes_on_with_workers_of_a_fork_server(tmp_path):
-    write_frames(tmp_path, LENGTHS)
-
-    def make(**arguments):
-        return frame_loader(
-            tmp_path,
-            lambda provider: StreamingSequenceSampler(provider.sequence_lengths, seed=3),
-            num_workers=2,
-            start_method="forkserver",
-            **arguments,
-        )
-
-    with make() as loader:
-        whole = [frozen(batch) for batch in loader]
-    with make() as loader:
-        for _, _batch in zip(range(3), loader, strict=False):
-            state = loader.state_dict()
-    with make() as loader:
-        loader.load_state_dict(state)
-        assert [frozen(batch) for batch in loader] == whole[3:]
+# --- with others ---------------------------------------------------------------------------------------------
 
 
 def test_data_sets_are_joined(tmp_path):

@@ -10,7 +10,6 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import (
-    DataProvider,
     SamplerInputCallable,
     SamplerInputIterable,
     ShuffledShardedInputCallable,
@@ -118,10 +117,3 @@ def test_failures_name_the_sample(fails, index, message):
         with pytest.raises(SourceError, match=message) as caught:
             next(iter(loader))
         assert caught.value.sample_index == index
-
-
-def test_by_default_samples_are_loaded_one_by_one():
-    provider = IndexProvider(5)
-    assert not provider.loads_batches
-    assert [int(sample["index"]) for sample in provider.load_batch([3, 1, 3], [0, 1, 2])] == [3, 1, 3]
-    assert isinstance(provider, DataProvider)

@@ -20,6 +20,7 @@ from support.frame_trees import pixels_of, write_frames
 from support.laws import examples
 from support.loaders import LENGTHS, make_loader
 from support.providers import FaultyProvider, IndexProvider
+from support.refusals import assert_refused
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import (
@@ -637,185 +638,122 @@ class Plain(IndexProvider):
     pass
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+MULTIPLES = "The offsets of number must be multiples of the 0.1 s from frame to frame, got "
+BEYOND = "would repeat the frame of the moment: each other offset is beyond the ends of every sequence. The "
+FIELDS = "Fields: number, state, task, kind, points, cameras[0..1].image, cameras[0..1].gain."
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"windows": {}}, "`windows` must be a mapping of fields to offsets in seconds, ... got {}."),
+    ({"windows": {"nmber": [0]}}, f"'nmber', which is no field. Did you mean 'number'? {FIELDS}"),
+    (
+        {"windows": {"camera.image": [0]}},
+        f"'camera.image', which is no field. Did you mean 'cameras.image'? {FIELDS}",
+    ),
+    (
+        {"windows": {"cameras": [0]}},
+        "and 'cameras' is a group. Name its fields: cameras[0..1].image, cameras[0..1].gain.",
+    ),
+    *(
+        ({"windows": {"number": offsets}}, f"must be a list of offsets in seconds, finite numbers, got {offsets}.")
+        for offsets in ([], 0.1)
+    ),
+    (
+        {"windows": {"number": [-0.1, 0, -0.1]}},
+        "`windows['number']` must be offsets that differ, got [-0.1, 0, -0.1]. -0.1 is there twice.",
+    ),
+    (
+        {"windows": {"number": [0.25]}},
+        f"{MULTIPLES}0.25 s: the frame is 0.05 s off, and `tolerance_s` is 0.0001. Use 0.2 or 0.3, or a larger",
+    ),
+    ({"windows": {"number": [-0.25]}, "take": "last"}, f"{MULTIPLES}-0.25 s: ... Use -0.3 or -0.2, or a larger"),
+    ({"take": "next"}, "`take` must be one of 'nearest', 'last', got 'next'."),
+    ({"tolerance_s": -1}, "`tolerance_s` must be a number of at least 0, got -1."),
+    (
+        {"windows": {"number": [0.5]}, "unit": "frames"},
+        "must be a list of offsets in frames, whole numbers, got [0.5]. Offsets in seconds need unit='s'.",
+    ),
+    (
+        {"unit": "frames", "tolerance_s": 0.1, "take": "last"},
+        "`take`, `tolerance_s` goes with unit='s', got unit='frames'. Leave it out.",
+    ),
+    ({"unit": "ms"}, "`unit` must be 'frames' or 's', got 'ms'. Milliseconds are seconds * 1000: divide them."),
+    ({"step": 0}, "`step` must be a whole number of at least 1, got 0."),
+    ({"listed": ["points"]}, "`listed` must name fields that have windows, got points."),
+    *(
         (
-            {"windows": {}},
-            ("`windows` must be a mapping of fields to offsets in seconds, e.g. {'image': [-0.2, 0]}, got {}."),
-        ),
+            {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
+            f"of cameras[0..1].image at -100, 0 s {BEYOND}longest ... lasts 0.4 s. Offsets are in seconds",
+        )
+        for rule in ("repeat", "drop")
+    ),
+    *(
         (
-            {"windows": {"nmber": [0]}},
-            (
-                "`windows` names 'nmber', which is no field. Did you mean 'number'? Fields: number, "
-                "state, task, kind, points, cameras[0..1].image, cameras[0..1].gain."
-            ),
-        ),
-        (
-            {"windows": {"cameras": [0]}},
-            (
-                "`windows` must name data fields, and 'cameras' is a group. Name its fields: "
-                "cameras[0..1].image, cameras[0..1].gain."
-            ),
-        ),
-        (
-            {"windows": {"number": []}},
-            ("`windows['number']` must be a list of offsets in seconds, finite numbers, got []."),
-        ),
-        (
-            {"windows": {"number": [-0.1, 0, -0.1]}},
-            ("`windows['number']` must be offsets that differ, got [-0.1, 0, -0.1]. -0.1 is there twice."),
-        ),
-        (
-            {"windows": {"number": 0.1}},
-            ("`windows['number']` must be a list of offsets in seconds, finite numbers, got 0.1."),
-        ),
-        (
-            {"windows": {"number": [0.25]}},
-            (
-                "The offsets of number must be multiples of the 0.1 s from frame to frame, got 0.25 "
-                "s: the frame is 0.05 s off, and `tolerance_s` is 0.0001. Use 0.2 or 0.3, or a larger "
-                "`tolerance_s`."
-            ),
-        ),
-        (
-            {"windows": {"number": [-0.25]}, "take": "last"},
-            (
-                "The offsets of number must be multiples of the 0.1 s from frame to frame, got -0.25 "
-                "s: the frame is 0.05 s off, and `tolerance_s` is 0.0001. Use -0.3 or -0.2, or a "
-                "larger `tolerance_s`."
-            ),
-        ),
-        ({"windows": {"number": [0]}, "take": "next"}, "`take` must be one of 'nearest', 'last', got 'next'."),
-        ({"windows": {"number": [0]}, "tolerance_s": -1}, "`tolerance_s` must be a number of at least 0, got -1."),
-        (
-            {"windows": {"number": [0.5]}, "unit": "frames"},
-            (
-                "`windows['number']` must be a list of offsets in frames, whole numbers, got [0.5]. "
-                "Offsets in seconds need unit='s'."
-            ),
-        ),
-        (
-            {"windows": {"number": [0]}, "unit": "frames", "tolerance_s": 0.1, "take": "last"},
-            "`take`, `tolerance_s` goes with unit='s', got unit='frames'. Leave it out.",
-        ),
-        (
-            {"windows": {"number": [0]}, "unit": "ms"},
-            "`unit` must be 'frames' or 's', got 'ms'. Milliseconds are seconds * 1000: divide them.",
-        ),
-        ({"windows": {"number": [0]}, "step": 0}, "`step` must be a whole number of at least 1, got 0."),
-        (
-            {"windows": {"number": [0]}, "listed": ["points"]},
-            "`listed` must name fields that have windows, got points.",
-        ),
-        (
-            {"windows": {"camera.image": [0]}},
-            (
-                "`windows` names 'camera.image', which is no field. Did you mean 'cameras.image'? "
-                "Fields: number, state, task, kind, points, cameras[0..1].image, cameras[0..1].gain."
-            ),
-        ),
-        *[
-            (
-                {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
-                (
-                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment: "
-                    "each other offset is beyond the ends of every sequence. The longest of 2 sequence(s) "
-                    "lasts 0.4 s. Offsets are in seconds: are these in another unit?"
-                ),
-            )
-            for rule in ("repeat", "drop")
-        ],
-        (
-            {"windows": {"number": [0]}, "times_s": [0.0, 1, 2]},
-            "`times_s` must be 8 finite numbers, one per sample, got shape (3,).",
-        ),
-        (
-            {"windows": {"number": [0]}, "times_s": [0, 1, 2, 1.5, 4, 0, 1, 2]},
-            (
-                "`times_s` must ascend in each sequence, but sample 3 at 1.5 s follows sample 2 at 2 "
-                "s in sequence 0. Sort the frames, and check `sequence_lengths`."
-            ),
-        ),
-        (
-            {"windows": {"number": [0]}, "times_s": [0, 1, np.nan, 3, 4, 0, 1, 2]},
-            "`times_s` must be finite, got nan for sample 2.",
-        ),
-        (
-            {"windows": {"number": [-5, -0.1, 0]}, "edges": "drop"},
-            (
-                "No moment has a full window, as edges='drop' needs. The longest of 2 sequence(s) "
-                "lasts 0.4 s. The windows: number at -5, -0.1, 0 s. Use shorter ones, a larger "
-                "`tolerance_s`, or edges='repeat'."
-            ),
-        ),
-    ],
-)
-def test_wrong_settings_are_refused_with_the_rule(arguments, message):
-    with pytest.raises(SettingError) as caught:
-        Windows(Drive(), **{"unit": "s", "edges": "repeat", **arguments})
-    assert str(caught.value) == message
+            {"windows": {"number": [0, offset]}, "unit": "frames", "edges": rule},
+            f"of number at 0, {offset:g} frames {BEYOND}longest ... has 5 frame(s). Offsets are in frames",
+        )
+        for rule in ("repeat", "drop")
+        for offset in (10**12, -5)
+    ),
+    ({"times_s": [0.0, 1, 2]}, "`times_s` must be 8 finite numbers, one per sample, got shape (3,)."),
+    (
+        {"times_s": [0, 1, 2, 1.5, 4, 0, 1, 2]},
+        "must ascend in each sequence, but sample 3 at 1.5 s follows sample 2 at 2 s in sequence 0. Sort",
+    ),
+    ({"times_s": [0, 1, np.nan, 3, 4, 0, 1, 2]}, "`times_s` must be finite, got nan for sample 2."),
+    (
+        {"windows": {"number": [-5, -0.1, 0]}, "edges": "drop"},
+        "No moment has a full window, as edges='drop' needs. The longest ... lasts 0.4 s. The windows: "
+        "number at -5, -0.1, 0 s. Use shorter ones, a larger `tolerance_s`, or edges='repeat'.",
+    ),
+]
 
 
-@pytest.mark.parametrize("edges", ["repeat", "drop"])
-@pytest.mark.parametrize("offset", [10**12, -5])
-def test_offsets_beyond_every_sequence_are_named(offset, edges):
-    with pytest.raises(SettingError) as caught:
-        Windows(Drive(), {"number": [0, offset]}, unit="frames", edges=edges)
-    assert str(caught.value) == (
-        f"The window of number at 0, {offset:g} frames would repeat the frame of the moment: each other offset "
-        "is beyond the ends of every sequence. The longest of 2 sequence(s) has 5 frame(s). Offsets are in "
-        "frames: are these in another unit?"
-    )
+@pytest.mark.parametrize(("arguments", "words"), REFUSED)
+def test_wrong_settings_are_refused_with_the_rule(arguments, words):
+    settings = {"windows": {"number": [0]}, "unit": "s", "edges": "repeat", **arguments}
+    assert_refused(lambda: Windows(Drive(), **settings), words)
 
 
-def test_frames_that_cameras_lack_are_named_as_the_ends_of_sequences():
-    class Rig(Drive):
-        missing_frames = ("front 3", "rear 4")
-
-    with pytest.raises(SettingError) as caught:
-        Windows(Rig(), {"number": [0, 1, 7]}, unit="frames")
-    assert str(caught.value) == (
-        "No moment has a full window, as edges='drop' needs. The longest of 2 sequence(s) has 5 frame(s); 2 "
-        "frames of cameras are missing, and end sequences unless `missing` is 'bridge' (with another "
-        "`reference_camera` it may be fewer). The windows: number at 0, 1, 7 frames. Use shorter ones or "
-        "edges='repeat'."
-    )
+class Rig(Drive):
+    missing_frames = ("front 3", "rear 4")
 
 
 def test_what_a_provider_lacks_is_named(tmp_path):
     make_video(tmp_path / "a.mp4", 5, "libx264")
-    with pytest.raises(SettingError) as caught:
-        Windows(Plain(), {"index": [0]}, unit="frames", edges="repeat")
-    assert str(caught.value) == (
-        "Windows are within sequences, and Plain has no attribute `sequence_lengths` (the "
-        "number of frames of each). Give it one; `[number of samples]` if all are one "
-        "sequence."
-    )
-    with pytest.raises(SettingError) as caught:
-        Windows(Own(), {"index": [0]}, unit="s", edges="repeat")
-    assert str(caught.value) == (
-        "Offsets in seconds need the times of the samples, which Own does not know. Give "
-        "`times_s`, or offsets in frames (unit='frames'); a provider of your own defines "
-        "`frame_times_s`."
-    )
-    source = Plain()
-    source.sequence_lengths = [4]
-    with pytest.raises(SettingError, match="add up to 4 and there are 22 samples"):
-        Windows(source, {"index": [0]}, unit="frames", edges="repeat")
-    with pytest.raises(SettingError, match="An array of data fields can have no windows"):
-        Windows(Windows(Drive(), {"task": [0, 0.1]}, unit="s", edges="repeat"), {("task", 0): [0]}, unit="s")
-    with pytest.raises(DuplicateFieldError, match="number_is_pad"):
-        Windows(
-            Windows(Drive(), {"number": [0]}, unit="s", edges="repeat"), {"number": [0]}, unit="s", edges="repeat"
-        )
+    short = Plain()
+    short.sequence_lengths = [4]
+    texts = Windows(Drive(), {"task": [0, 0.1]}, unit="s", edges="repeat")
+    once = Windows(Drive(), {"number": [0]}, unit="s", edges="repeat")
     pictures = Windows(VideoFrameDataProvider(tmp_path / "a.mp4"), {"image": [0]}, edges="drop", unit="s")
-    with pytest.raises(SettingError) as caught:
-        Windows(pictures, {"image": [0]}, unit="s", edges="repeat")
-    assert str(caught.value) == (
-        "A window needs single frames, and image holds several already. Leave it out of `windows`, or have the "
-        "provider deliver single frames."
-    )
+    index = {"index": [0]}
+    for arguments, error, words in [
+        (
+            (Rig(), {"number": [0, 1, 7]}, "frames", "drop"),
+            SettingError,
+            "The longest of 2 sequence(s) has 5 frame(s); 2 frames of cameras are missing, and end sequences "
+            "unless `missing` is 'bridge' (with another `reference_camera` it may be fewer). The windows",
+        ),
+        (
+            (Plain(), index, "frames", "repeat"),
+            SettingError,
+            "Plain has no attribute `sequence_lengths` (the number of frames of each). Give it one; `[number of",
+        ),
+        (
+            (Own(), index, "s", "repeat"),
+            SettingError,
+            "need the times of the samples, which Own does not know. Give `times_s`, or offsets in frames "
+            "(unit='frames'); a provider of your own defines `frame_times_s`.",
+        ),
+        ((short, index, "frames", "repeat"), SettingError, "add up to 4 and there are 22 samples"),
+        ((texts, {("task", 0): [0]}, "s", "drop"), SettingError, "An array of data fields can have no windows"),
+        ((once, {"number": [0]}, "s", "repeat"), DuplicateFieldError, "number_is_pad"),
+        (
+            (pictures, {"image": [0]}, "s", "repeat"),
+            SettingError,
+            "needs single frames, and image holds several already. Leave it out of `windows`, or have the",
+        ),
+    ]:
+        source, windows, unit, edges = arguments
+        assert_refused(functools.partial(Windows, source, windows, unit=unit, edges=edges), words, error)
 
 
 def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():

@@ -17,8 +17,7 @@ from support.array_samples import group_of
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
 from support.gpu_definitions import checked_by_dali, counts_of, pretend_gpus
 from support.laws import each_value, examples
-from support.loaders import frozen, make_loader
-from support.start_methods import START_METHODS
+from support.loaders import make_loader
 from support.windows import frame_clips
 
 from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
@@ -38,7 +37,7 @@ from accvlab.dali_pipeline_framework.providers import (
     DataProvider,
     FrameFolders,
 )
-from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler, WeightedSampler
+from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler, WeightedSampler
 
 DT = types.DALIDataType
 
@@ -300,39 +299,6 @@ def test_with_a_gpu_as_without(tmp_path):
 
 
 # --- with samplers and loaders -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_workers_shards_and_resume(tmp_path, start_method):
-    write_frames(tmp_path, {"a": 9, "b": 3, "c": 8})
-    provider = frame_clips(tmp_path, 3, **PLACES)
-
-    def make(shard):
-        sampler = ShuffledSampler(provider.get_number_of_samples(), seed=4, last_batch="partial")
-        return make_loader(
-            provider,
-            2,
-            sampler=sampler,
-            steps=[DECODE],
-            shard=shard,
-            num_workers=2,
-            start_method=start_method,
-        )
-
-    delivered = []
-    for shard in ((0, 2), (1, 2)):
-        with make(shard) as loader:
-            batches = [*loader]
-            samples = [sample for batch in batches for sample in samples_of(batch)]
-            delivered += [(sample["recording"], int(sample["first"])) for sample in check(samples, 3)]
-        with make(shard) as loader:
-            for _, _batch in zip(range(2), loader, strict=False):
-                state = loader.state_dict()
-        with make(shard) as loader:
-            loader.load_state_dict(state)
-            assert [frozen(batch) for batch in loader] == [frozen(batch) for batch in batches[2:]]
-    expected = [(stream, first) for stream, count in (("a", 7), ("b", 1), ("c", 6)) for first in range(count)]
-    assert sorted(delivered) == expected
 
 
 def test_sequences_of_streams_are_played_in_order(tmp_path):

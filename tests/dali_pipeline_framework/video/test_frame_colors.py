@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from nvidia.dali import types
 from support.laws import each_value, spread
-from support.videos import OPTIONS
+from support.videos import write_images
 from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import (
@@ -233,13 +233,9 @@ def test_codes_of_what_is_not_gray_are_refused() -> None:
 
 def test_codes_of_videos_are_read_in_any_order(tmp_path: Path) -> None:
     path, codes = tmp_path / "depth.mkv", [64, 66, 2048, 2050, 4040]
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("ffv1", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 96, 64, "gray12le"
-        for code in codes:
-            image = np.full((64, 96), code, np.uint16)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="gray12le")))
-        container.mux(stream.encode(None))
+    images = [np.full((64, 96), code, np.uint16) for code in codes]
+    frames = [av.VideoFrame.from_ndarray(image, format="gray12le") for image in images]
+    write_images(path, frames, "ffv1", pixel_format="gray12le")
     reader = FrameReader(path, index_video(path), as_codes=True, num_kept=2)
     for numbers in ([4, 0, 1, 1], [2], [3, 2]):
         found = reader.frames(numbers)
@@ -256,13 +252,7 @@ def test_codes_of_videos_are_read_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["webm", "mp4"])
 def test_colors_that_only_the_container_states_count(suffix: str, tmp_path: Path) -> None:
     plain, stated = tmp_path / f"plain.{suffix}", tmp_path / f"stated.{suffix}"
-    with av.open(str(plain), "w") as container:
-        stream = container.add_stream("libvpx-vp9", rate=10, options=OPTIONS["libvpx-vp9"])
-        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
-        for _ in range(3):
-            image = np.full((64, 96, 3), (20, 220, 130), np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode(None))
+    write_images(plain, [np.full((64, 96, 3), (20, 220, 130), np.uint8)] * 3, "libvpx-vp9")
     with av.open(str(plain)) as source, av.open(str(stated), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
         context = stream.codec_context
@@ -299,14 +289,8 @@ def colored_video(
 ) -> Path:
     """Five frames of one color, of 64 x 32 pixels."""
     levels = encoded(rgb, matrix if matrix in SHARES else BT601, color_range, 10 if "10le" in pixel_format else 8)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25, options=OPTIONS.get(codec, {}))
-        stream.width, stream.height, stream.pix_fmt = 64, 32, pixel_format
-        stream.codec_context.colorspace, stream.codec_context.color_range = matrix, color_range
-        for _ in range(5):
-            container.mux(stream.encode(plain_frame(levels, pixel_format, matrix, color_range)))
-        container.mux(stream.encode(None))
-    return path
+    frames = [plain_frame(levels, pixel_format, matrix, color_range) for _ in range(5)]
+    return write_images(path, frames, codec, pixel_format=pixel_format, matrix=matrix, color_range=color_range)
 
 
 def decoded(path: Path, colors: Colors = "stream") -> npt.NDArray[np.uint8]:
@@ -353,14 +337,8 @@ def test_streams(tmp_path: Path, kind: tuple[str, str, str], colors: tuple[int, 
 def test_decoded_pixels_are_those_of_ffmpeg(
     tmp_path: Path, codec: str, pixel_format: str, size: tuple[int, int], options: dict[str, str]
 ) -> None:
-    path = tmp_path / "a.mkv"
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = *size, pixel_format
-        for number in range(3):
-            image = np.roll(blocks(size), 5 * number, axis=1)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode(None))
+    images = [np.roll(blocks(size), 5 * number, axis=1) for number in range(3)]
+    path = write_images(tmp_path / "a.mkv", images, codec, options=options, pixel_format=pixel_format)
     converter = FrameConverter()
     with VideoStreamDecoder(path) as decoder:
         frames = [*decoder]
@@ -373,12 +351,9 @@ def test_decoded_pixels_are_those_of_ffmpeg(
     ("name", "codec", "pixel_format"), [("a.webm", "libvpx-vp9", "gbrp"), ("a.mkv", "ffv1", "bgr0")]
 )
 def test_rgb_without_loss(tmp_path: Path, name: str, codec: str, pixel_format: str) -> None:
-    path, image = tmp_path / name, blocks((63, 47))
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25, options={"lossless": "1"} if codec != "ffv1" else {})
-        stream.width, stream.height, stream.pix_fmt = 63, 47, pixel_format
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode(None))
+    image = blocks((63, 47))
+    options = {"lossless": "1"} if codec != "ffv1" else {}
+    path = write_images(tmp_path / name, [image], codec, options=options, pixel_format=pixel_format)
     np.testing.assert_array_equal(decoded(path), image[None])
     np.testing.assert_array_equal(decoded(path, "dali"), image[None])
 
@@ -457,15 +432,10 @@ def test_settings() -> None:
 @pytest.mark.parametrize("num_kept", [0, 1, 3])
 def test_frames_may_be_changed(tmp_path: Path, num_kept: int, colors: Colors) -> None:
     for image_type, pixel_format in ((types.DALIImageType.RGB, "yuv420p"), (GRAY, "gray")):
-        path = tmp_path / f"{pixel_format}.mkv"
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream("libx264", rate=25, options={"crf": "30", "bf": "2"})
-            stream.width, stream.height, stream.pix_fmt = 63 if pixel_format == "gray" else 64, 48, pixel_format
-            stream.codec_context.color_range = FULL
-            for number in range(8):
-                image = np.roll(blocks((stream.width, 48)), number, axis=1)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-            container.mux(stream.encode(None))
+        width = 63 if pixel_format == "gray" else 64
+        images = [np.roll(blocks((width, 48)), number, axis=1) for number in range(8)]
+        how: Any = {"options": {"crf": "30", "bf": "2"}, "pixel_format": pixel_format, "color_range": FULL}
+        path = write_images(tmp_path / f"{pixel_format}.mkv", images, **how)
         index = index_video(path)
         reader = FrameReader(path, index, image_type=image_type, colors=colors, num_kept=num_kept)
         converter = FrameConverter(image_type, colors)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import attrs
-import av
 import fsspec
 import numpy as np
 import pytest
 from support.file_server import FileServer
-from support.videos import make_video, read_numbers
+from support.videos import copy_packets, make_video, read_numbers, write_images
 from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, VideoDecoder
@@ -200,15 +199,8 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
 
 def make_noise(path: Path, codec: str, options: dict[str, str]) -> Path:
     """Write a video of 2 to 3 MB, as noise needs many bytes."""
-    random = np.random.default_rng(0)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = 256, 192, "yuv420p"
-        for _ in range(64):
-            image = random.integers(0, 256, (192, 256, 3), dtype=np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode(None))
-    return path
+    images = np.random.default_rng(0).integers(0, 256, (64, 192, 256, 3), np.uint8)
+    return write_images(path, [*images], codec, options=options)
 
 
 @pytest.mark.parametrize(
@@ -229,12 +221,7 @@ def test_an_index_from_tables_is_that_of_the_whole_file(
     path = tmp_path / f"{kind}.mp4"
     if kind == "fragments":
         whole = make_noise(tmp_path / "whole.mp4", "libx264", options)
-        with av.open(str(whole)) as source, av.open(str(path), "w", options={"movflags": "frag_keyframe"}) as to:
-            stream = to.add_stream_from_template(source.streams.video[0])
-            for packet in source.demux(video=0):
-                if packet.dts is not None:
-                    packet.stream = stream
-                    to.mux(packet)
+        copy_packets(whole, path, options={"movflags": "frag_keyframe"})
     else:
         make_noise(path, "libx265" if kind == "hevc" else "libx264", options)
     url = served(server, path)

@@ -11,6 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from support.videos import write_images
 from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework import DALIStructuredOutputIterator, PipelineDefinition
@@ -56,12 +57,7 @@ def write(path: Path, streams: Sequence[tuple[int, int, int]], dispositions: Seq
 
 def turned(path: Path, degrees: int | tuple[int, ...]) -> Path:
     """Write an MP4 of 4 frames that players turn."""
-    with av.open(str(path), "w") as file:
-        stream = file.add_stream("libx264", rate=10, options={"crf": "5"})
-        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
-        for number in range(4):
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(pictures(number), format="rgb24")))
-        file.mux(stream.encode(None))
+    write_images(path, [*map(pictures, range(4))], rate=10, options={"crf": "5"})
     content = bytearray(path.read_bytes())
     a, b, c, d = (value << 16 for value in (MATRICES[degrees] if isinstance(degrees, int) else degrees))
     start = content.index(b"tkhd") + 4 + 40

@@ -16,7 +16,7 @@ import av
 import numpy as np
 import pytest
 from support.gpu_definitions import pretend_gpus
-from support.videos import HEIGHT, WIDTH, make_video, read_numbers
+from support.videos import HEIGHT, WIDTH, copy_packets, make_video, read_numbers, with_content, write_images
 from video_kinds import ALT_REF, KINDS, without_its_start
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
@@ -78,13 +78,9 @@ def copied(source: Path, path: Path) -> None:
 
 def encoded(source: Path, path: Path) -> None:
     """Do what ``ffmpeg -i source -c:v libx264 -crf 17 path`` does."""
-    with av.open(str(source)) as original, av.open(str(path), "w") as copy:
-        stream = copy.add_stream("libx264", rate=25, options={"crf": "17"})
-        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
-        for number, frame in enumerate(original.decode(video=0)):
-            frame.pts, frame.time_base, frame.pict_type = number, Fraction(1, 25), 0
-            copy.mux(stream.encode(frame))
-        copy.mux(stream.encode(None))
+    with av.open(str(source)) as original:
+        images = [frame.to_ndarray(format="rgb24") for frame in original.decode(video=0)]
+    write_images(path, images, options={"crf": "17"})
 
 
 @pytest.mark.parametrize(
@@ -113,22 +109,12 @@ def test_what_cannot_be_searched_is_refused_with_what_repairs_it(
     reader.close()
 
 
-def with_changed_packets(source: Path, path: Path, changed: Callable[[int, av.Packet], None]) -> Path:
-    with av.open(str(source)) as original, av.open(str(path), "w") as copy:
-        target = copy.add_stream_from_template(original.streams.video[0])
-        for number, packet in enumerate(original.demux(video=0)):
-            if packet.size:
-                packet.stream = target
-                changed(number, packet)
-                copy.mux(packet)
-    return path
-
-
 def test_two_frames_of_one_time_are_refused(video: Callable[[str], Path], tmp_path: Path) -> None:
-    def same(number: int, packet: av.Packet) -> None:
+    def same(number: int, packet: av.Packet) -> av.Packet:
         packet.pts = packet.dts = 40 * (number - (number == 7))
+        return packet
 
-    path = with_changed_packets(video("vp9.webm"), tmp_path / "a.mkv", same)
+    path = copy_packets(video("vp9.webm"), tmp_path / "a.mkv", same)
     with pytest.raises(
         VideoError, match=r"two of its packets have the same time, 0\.240 s\. Write it anew: ffmpeg"
     ):
@@ -189,18 +175,13 @@ def test_packets_that_show_again_or_hold_several_pictures() -> None:
 
 
 def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: Callable[[str], Path]) -> None:
-    with av.open(str(video("vp8.webm"))) as original, av.open(str(tmp_path / "a.webm"), "w") as copy:
-        target = copy.add_stream_from_template(original.streams.video[0])
-        for number, packet in enumerate(original.demux(video=0)):
-            if packet.dts is None:
-                continue
-            content = bytearray(packet)
-            if number in (3, 7, 13):
-                content[0] &= ~0x10  # "show_frame"
-            changed = av.Packet(bytes(content))
-            changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
-            changed.is_keyframe, changed.stream = packet.is_keyframe, target
-            copy.mux(changed)
+    def hidden(number: int, packet: av.Packet) -> av.Packet:
+        content = bytearray(packet)
+        if number in (3, 7, 13):
+            content[0] &= ~0x10  # "show_frame"
+        return with_content(packet, bytes(content))
+
+    copy_packets(video("vp8.webm"), tmp_path / "a.webm", hidden)
     index = index_video(tmp_path / "a.webm")
     assert (index.num_frames, index.hides_frames) == (37, True)
     assert index.pts.tolist() == decoded_times(tmp_path / "a.webm")
@@ -285,8 +266,9 @@ class TestNoVideo:
 
     def test_empty_file(self, tmp_path: Path) -> None:
         (tmp_path / "a.mp4").touch()
-        with pytest.raises(VideoError, match="is empty: it has 0 bytes"):
-            index_video(tmp_path / "a.mp4")
+        for read in (index_video, lambda path: cached_video_index(tmp_path / "cache", path)):
+            with pytest.raises(VideoError, match=r"The video '.*a\.mp4' is empty: it has 0 bytes\."):
+                read(tmp_path / "a.mp4")
 
     def test_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(FileError, match=r"Cannot open the video '.*none.mp4': No such file") as caught:

@@ -62,27 +62,6 @@ def test_shuffled(files: list[Path], tmp_path: Path) -> None:
     assert seen == [expected_clip(int(sample), 5, 5) for sample in order]
 
 
-@pytest.mark.parametrize("num_batch_threads", [1, 3])
-def test_continued_in_the_middle(files: list[Path], num_batch_threads: int) -> None:
-    def loader(num_workers: int) -> Any:
-        provider = video_clips(Videos(files, num_batch_threads=num_batch_threads), 5)
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=5)
-        source = SamplerInputCallable(provider, sampler)
-        return make_loader(source, num_workers=num_workers, start_method="forkserver")
-
-    with loader(2) as whole:
-        expected = [numbers_of(batch) for batch in whole]
-    assert sorted(clip for batch in expected for clip in batch) == [expected_clip(n, 5, 5) for n in range(36)]
-    with loader(1) as first:
-        batches = iter(first)
-        seen = [numbers_of(next(batches)) for _ in range(5)]
-        state = first.state_dict()
-    with loader(2) as second:
-        second.load_state_dict(state)
-        seen += [numbers_of(batch) for batch in second]
-    assert seen == expected
-
-
 class TestStreaming:
     """A pass decodes each frame once."""
 

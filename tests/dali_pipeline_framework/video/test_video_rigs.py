@@ -17,7 +17,6 @@ from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
-from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 EVERY_40_MS = [40 * n for n in range(20)]
@@ -227,27 +226,6 @@ def test_lists_of_different_length(rig: dict[str, list[Path]]) -> None:
 
 
 class TestFramesAsSamples:
-    def test_fields(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(
-            Videos([*rig["front"], *rig["left"]], labels=[1, 2, 3, 4]),
-            frame_number_name="number",
-            timestamp_name="time",
-            path_name="path",
-            recording_number_name="video",
-        )
-        assert provider.get_number_of_samples() == 20 + 8 + 18 + 8
-        assert provider.sequence_lengths.tolist() == [20, 8, 18, 8]
-        sample = provider.get_data(20 + 8 + 3)
-        assert sample["image"].shape == (48, 64, 3)
-        assert read_numbers(sample["image"][None]) == [203]
-        assert sample["label"].tolist() == [3]
-        assert (sample["number"], sample["video"]) == (3, 2)
-        assert sample["time"] == pytest.approx(0.12)
-        assert sample["path"] == str(rig["left"][0])
-        for wrong in (-1, 54):
-            with pytest.raises(IndexError, match=r"in \[0, 53\]"):
-                provider.get_data(wrong)
-
     def test_cameras(self, rig: dict[str, list[Path]]) -> None:
         provider = VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))
         assert provider.sequence_lengths.tolist() == [5, 8, 4, 8]
@@ -255,22 +233,6 @@ class TestFramesAsSamples:
         assert read_numbers(sample["front"]["image"][None]) == [7]
         assert read_numbers(sample["left"]["image"][None]) == [206]
         assert len(provider.missing_frames) == 3
-
-    def test_clips_by_time(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(rig["front"], frame_number_name="number", num_kept_frames=20)
-        np.testing.assert_allclose(provider.timestamps_s[:20], np.arange(20) * 0.04)
-        clips = Windows(provider, {"number": [0, 0.08, 0.16]}, unit="s", step=3)
-        assert [clips.get_data(sample)["number"].tolist() for sample in (1, 6)] == [[3, 5, 7], [0, 2, 4]]
-
-    def test_ranges(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(
-            Videos(rig["front"][:2], ranges=[(2, 5), (-2, -1)]), frame_number_name="n"
-        )
-        assert provider.sequence_lengths.tolist() == [3, 1]
-        samples = [provider.get_data(n) for n in range(4)]
-        assert [int(sample["n"]) for sample in samples] == [2, 3, 4, 6]
-        assert [read_numbers(sample["image"][None]) for sample in samples] == [[2], [3], [4], [106]]
-        assert provider.timestamps_s.tolist() == pytest.approx([0.08, 0.12, 0.16, 0.24])
 
     def test_samples_are_described_by_all_cameras(self, rig: dict[str, list[Path]]) -> None:
         provider = VideoFrameDataProvider(Videos(cameras=rig), frame_number_name="number")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import av
 from field_pictures import make_field_pictures
-from support.videos import B_FRAMES, OPEN_GOP, make_video
+from support.videos import B_FRAMES, OPEN_GOP, copy_packets, make_video
 
 NUM_FRAMES = 40
 IRREGULAR = [
@@ -43,31 +43,18 @@ INTERLACED = {
 
 def with_edit_list(source: Path, path: Path, num_frames: int) -> Path:
     """Copy a video with a presentation that begins some frames later."""
-    with (
-        av.open(str(source)) as original,
-        av.open(str(path), "w", options={"avoid_negative_ts": "disabled"}) as copy,
-    ):
-        stream = original.streams.video[0]
-        target = copy.add_stream_from_template(stream)
-        for packet in original.demux(stream):
-            if packet.dts is not None:
-                packet.pts -= num_frames * 512
-                packet.dts -= num_frames * 512
-                packet.stream = target
-                copy.mux(packet)
-    return path
+
+    def earlier(number: int, packet: av.Packet) -> av.Packet:
+        packet.pts -= num_frames * 512
+        packet.dts -= num_frames * 512
+        return packet
+
+    return copy_packets(source, path, earlier, options={"avoid_negative_ts": "disabled"})
 
 
 def without_its_start(source: Path, path: Path, num_packets: int) -> Path:
     """Copy a video without its first packets: it begins between two key frames."""
-    with av.open(str(source)) as original, av.open(str(path), "w") as copy:
-        stream = original.streams.video[0]
-        target = copy.add_stream_from_template(stream)
-        for number, packet in enumerate(original.demux(stream)):
-            if packet.dts is not None and number >= num_packets:
-                packet.stream = target
-                copy.mux(packet)
-    return path
+    return copy_packets(source, path, lambda number, packet: packet if number >= num_packets else None)
 
 
 def _edited(folder: Path, path: Path) -> Path:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from support.child_processes import run_python
+from support.scripts import run_script
+
+
+def assert_loads(folder: Path, source: str, *arguments: str) -> None:
+    script = folder / "script.py"
+    script.write_text(source)
+    done = run_script(script, *arguments, timeout=100)
+    assert done.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]] True\n", done.stderr
+
 
 _COLLECTS = """
 import gc, os, sys
@@ -39,9 +49,8 @@ with make_loader(shuffled(provider), num_workers=1, start_method="fork") as load
 
 
 @pytest.mark.parametrize("moment", ["first", "while it loads"])
-def test_garbage_of_the_parent_is_not_destroyed_in_a_worker(moment: str) -> None:
-    ended = run_python(_COLLECTS, moment)
-    assert ended.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]] True\n", ended.stderr
+def test_garbage_of_the_parent_is_not_destroyed_in_a_worker(moment: str, tmp_path: Path) -> None:
+    assert_loads(tmp_path, _COLLECTS, moment)
 
 
 _PLAIN = """
@@ -83,6 +92,5 @@ else:
 
 
 @pytest.mark.parametrize("forked", ["DALI", "loader", "program"])
-def test_nor_is_a_pipeline_of_dali_that_is_not_ours(forked: str) -> None:
-    ended = run_python(_PLAIN, forked)
-    assert ended.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]] True\n", ended.stderr
+def test_nor_is_a_pipeline_of_dali_that_is_not_ours(forked: str, tmp_path: Path) -> None:
+    assert_loads(tmp_path, _PLAIN, forked)

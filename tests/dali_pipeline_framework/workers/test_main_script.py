@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.child_processes import run_process
+from support.laws import each_value, some
 from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework.workers.pickling import guard_around
@@ -59,9 +60,7 @@ GUARD = 'if __name__ == "__main__":\n'
 EXPECTED = "worker 0\n[[30.0, 32.0], [34.0, 36.0]]\n"
 
 
-@pytest.mark.parametrize(
-    "way", ["-c", "stdin", pytest.param("-i", marks=pytest.mark.wide), pytest.param("-m", marks=pytest.mark.wide)]
-)
+@some("way", ["-c", "stdin", "-i", "-m"], {0})
 def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
     source = DEFINITIONS + STEPS + RUN.format("")
     package = tmp_path / "numbers_of_four"
@@ -79,14 +78,14 @@ def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
     assert done.stdout == EXPECTED, done.stderr
 
 
-@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
-@pytest.mark.parametrize(
-    "tool",
+@some(
+    ("tool", "method"),
     [
-        "pdb -c continue -c quit",
-        "cProfile -o out",
-        pytest.param("trace --count -C out", marks=pytest.mark.wide),
+        (tool, method)
+        for method in ("forkserver", "spawn")
+        for tool in ("pdb -c continue -c quit", "cProfile -o out", "trace --count -C out")
     ],
+    {0, 1},
 )
 def test_a_debugger_or_profiler_runs_the_script(tmp_path: Path, tool: str, method: str) -> None:
     """Their module may be `__main__`, or one without the attributes that `multiprocessing` reads."""
@@ -131,8 +130,7 @@ def test_without_cloudpickle_the_error_names_it(tmp_path: Path) -> None:
     assert "Install cloudpickle (`pip install cloudpickle`)" in done.stderr
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-@pytest.mark.parametrize("name", ["Numbers", "Add", "double", "say"])
+@each_value(name=["Numbers", "Add", "double", "say"], method=["spawn", "forkserver"])
 def test_what_is_below_the_main_guard_is_refused_before_workers_start(
     tmp_path: Path, name: str, method: str
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.child_processes import run_python, worker_pids
+from support.laws import some
 from support.pipelines import indices
 from support.providers import IndexProvider
 
@@ -138,7 +139,10 @@ def test_installed_modules_are_imported_once_and_those_of_the_user_by_each_worke
     assert len(by_users_module) == 5  # the program, and each worker of both loaders
 
 
-def test_a_module_that_cannot_be_imported_there_is_left_to_the_workers(modules: Callable[..., Path]) -> None:
+@some("fails", ["raise", "exit"], {0})
+def test_a_module_that_cannot_be_imported_there_is_left_to_the_workers(
+    modules: Callable[..., Path], fails: str
+) -> None:
     only_here = """
         import sys
 
@@ -147,14 +151,13 @@ def test_a_module_that_cannot_be_imported_there_is_left_to_the_workers(modules: 
     """
     folder = modules(own_notes="", own_provider=PROVIDER)
     # Where the server itself is ended by it, it is started again without it.
-    for number, fails in enumerate(("raise", "exit")):
-        modules(shop_notes=f"FAILS = {fails!r}\n" + textwrap.dedent(only_here).replace("raise Sys", "raise Sys"))
-        is_worker = "import multiprocessing\nif multiprocessing.current_process().name != 'MainProcess': pass\nel"
-        source = (folder / "site-packages" / "shop_notes.py").read_text()
-        (folder / "site-packages" / "shop_notes.py").write_text(source.replace("\nif any", f"\n{is_worker}if any"))
-        done = run(folder, LOOP)
-        assert done.returncode == 0, (number, done.stderr)
-        assert len(done.stdout.splitlines()) == 2
+    modules(shop_notes=f"FAILS = {fails!r}\n" + textwrap.dedent(only_here))
+    is_worker = "import multiprocessing\nif multiprocessing.current_process().name != 'MainProcess': pass\nel"
+    source = (folder / "site-packages" / "shop_notes.py").read_text()
+    (folder / "site-packages" / "shop_notes.py").write_text(source.replace("\nif any", f"\n{is_worker}if any"))
+    done = run(folder, LOOP)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_the_loaders_of_a_program_share_it() -> None:
@@ -198,7 +201,7 @@ SLOW = """
 """
 
 
-@pytest.mark.parametrize("how", ["early", "late", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("early", marks=pytest.mark.wide), "late", "killed"])
 def test_it_ends_with_the_program_also_while_it_imports(how: str, modules: Callable[..., Path]) -> None:
     folder = modules(shop_notes=SLOW, own_notes="", own_provider=PROVIDER)
     os.mkfifo(folder / "notes.begun")

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import pytest
+from support.optional_packages import has
 from support.providers import IndexProvider, UnpicklableProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
@@ -13,7 +14,7 @@ from accvlab.dali_pipeline_framework.cluster import RayWorkers
 from accvlab.dali_pipeline_framework.errors import SettingError, SourcePicklingError, WorkerStartError
 from accvlab.dali_pipeline_framework.loader.data_loader import run_of
 
-pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(not has("ray"), reason="ray is not installed")
 
 
 def test_an_address_without_a_cluster_is_named_with_what_to_do() -> None:

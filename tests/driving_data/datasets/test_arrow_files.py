@@ -1,14 +1,17 @@
 """Tables of Apache Arrow as NumPy arrays."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns, read_tensors
+from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, ListsOf, Tensors, read_columns
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+feather, pq = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.fixture(params=["parquet", "feather"])
@@ -29,60 +32,63 @@ def written(request, tmp_path):
     return write
 
 
-class TestColumns:
-    def test_are_of_the_kind_asked_for(self, written):
-        names = pa.array(["b", "a", "b"]).dictionary_encode()
-        lists = pa.array([[1, 2], None, [5]], pa.list_(pa.int32()))
-        path = written(
-            number=pa.array([1, 2, 3], pa.int8()), whole=pa.array([1, 2, 3], pa.uint16()), text=names, lists=lists
-        )
-        kinds = {"number": "number", "whole": "whole", "text": "text", "lists": "whole lists", "none": "text"}
-        found = read_columns(path, kinds, or_none=["none"])
-        assert [column.dtype.kind for column in found.values()] == ["f", "i", "U", "O"]
-        assert found["text"].tolist() == ["b", "a", "b"]
-        assert [own.tolist() for own in found["lists"]] == [[1, 2], [], [5]]
+KINDS = {
+    "number": "number",
+    "whole": "whole",
+    "text": "text",
+    "lists": ListsOf("whole"),
+    "pairs": Tensors(np.dtype("i8"), (2,)),
+}
 
-    def test_of_several_parts(self, tmp_path):
-        import pyarrow.feather
-        import pyarrow.parquet
 
-        names, numbers = ["a", "bb", "a", "ccc", "ccc"], [1.5, 2.0, 3.0, 4.0, 5.0]
-        table = pa.table({"text": names, "number": numbers, "lists": [[place] * place for place in range(5)]})
-        pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=3)
-        pyarrow.feather.write_feather(table, str(tmp_path / "a.feather"), chunksize=3)
-        for name in ("a.parquet", "a.feather"):
-            found = read_columns(tmp_path / name, {"text": "text", "number": "number", "lists": "whole lists"})
-            assert found["text"].tolist() == names
-            assert found["number"].tolist() == numbers
-            assert [own.tolist() for own in found["lists"]] == [[place] * place for place in range(5)]
+def test_columns_are_of_the_kind_asked_for(tmp_path):
+    names = pa.array(["b", "a", "b", "ccc"]).dictionary_encode()
+    lists = pa.array([[1, 2], None, [5], []], pa.list_(pa.int32()))
+    pairs = pa.array([[1, 2], None, [3, 4], [5, 6]], pa.list_(pa.int64(), 2))
+    numbers = {"number": pa.array([1, 2, 3, None], pa.int8()), "whole": pa.array([1, 2, 3, 4], pa.uint16())}
+    table = pa.table({**numbers, "text": names, "lists": lists, "pairs": pairs})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    feather.write_feather(table, str(tmp_path / "a.feather"), chunksize=3)
+    for name in ("a.parquet", "a.feather"):
+        empty = {"number": np.nan, "pairs": -1}
+        found = read_columns(tmp_path / name, {**KINDS, "none": "text"}, or_none=["none"], empty=empty)
+        assert [found[name].dtype.kind for name in ("number", "whole", "text")] == ["f", "i", "U"]
+        np.testing.assert_array_equal(found["number"], [1, 2, 3, np.nan])
+        assert [found[name].tolist() for name in ("whole", "text")] == [[1, 2, 3, 4], ["b", "a", "b", "ccc"]]
+        assert [part.tolist() for part in found["lists"]] == [[2, 0, 1, 0], [1, 2, 5]]
+        assert found["pairs"].tolist() == [[1, 2], [-1, -1], [3, 4], [5, 6]]
 
-    @pytest.mark.parametrize(
-        ("column", "kind", "message"),
-        [
-            (pa.array([1.5]), "whole", "must hold whole numbers, got double"),
-            (pa.array([1]), "text", "must hold texts, got int64"),
-            (pa.array(["a"]), "number", "must hold numbers, got string"),
-            (pa.array([1, None]), "whole", "has 1 cells without a value"),
-            (pa.array([[1.0], [1.0, 2.0]]), "whole lists", "must hold lists of whole numbers"),
-            (pa.array([1]), "whole lists", "must hold lists of whole numbers"),
-        ],
-    )
-    def test_of_another_kind_are_named(self, written, column, kind, message):
-        path = written(value=column)
-        with pytest.raises(FileError, match=rf"'value' of .*table\.\w+' {message}"):
-            read_columns(path, {"value": kind})
 
-    def test_that_are_missing_are_named(self, written):
-        with pytest.raises(FileError, match=r"has no column 'values'. Did you mean 'value'\? It has: value"):
-            read_columns(written(value=[1]), {"values": "whole"})
+@pytest.mark.parametrize(
+    ("column", "kind", "message"),
+    [
+        (pa.array([1.5]), "whole", "must hold whole numbers, got double"),
+        (pa.array([1]), "text", "must hold texts, got int64"),
+        (pa.array(["a"]), "number", "must hold numbers, got string"),
+        (pa.array([1, None]), "whole", "has 1 cells without a value"),
+        (pa.array([[1.0], [1.0, 2.0]]), ListsOf("whole"), ", in its lists, must hold whole numbers, got double"),
+        (pa.array([1]), ListsOf("whole"), "must hold lists, got int64"),
+        (
+            pa.array([[1], [2, 3]]),
+            KINDS["pairs"],
+            "must hold int64 of the shape (2,) in each row, ...of other sizes",
+        ),
+    ],
+)
+def test_columns_of_another_kind_are_named(tmp_path, column, kind, message):
+    for name, write in (("a.parquet", pq.write_table), ("a.feather", feather.write_feather)):
+        write(pa.table({"value": column}), str(tmp_path / name))
+        read = partial(read_columns, tmp_path / name, {"value": kind})
+        assert_refused(read, f"The column 'value' of '{tmp_path / name}'...{message}", FileError)
+        read = partial(read_columns, tmp_path / name, {"values": "whole"})
+        assert_refused(read, "has no column 'values'. Did you mean 'value'? It has: value.", FileError)
 
-    def test_of_a_file_that_is_none(self, tmp_path):
-        for name in ("a.parquet", "a.feather", "a.arrow"):
-            (tmp_path / name).write_bytes(b"nothing")
-            with pytest.raises(FileError, match=f"{name}' cannot be read"):
-                (ArrowFile if name == "a.arrow" else lambda path: read_columns(path, {}))(str(tmp_path / name))
-        with pytest.raises(FileNotFoundError, match="cannot be read"):
-            read_columns(tmp_path / "b.feather", {})
+
+def test_files_that_are_none(tmp_path):
+    for name in ("a.parquet", "a.feather", "a.arrow"):
+        (tmp_path / name).write_bytes(b"nothing")
+        assert_refused(lambda path=tmp_path / name: read_columns(path, {}), f"{name}' cannot be read", FileError)
+    assert_refused(lambda: read_columns(tmp_path / "b.feather", {}), "cannot be read", FileNotFoundError)
 
 
 class Matrix(pa.ExtensionType):
@@ -100,17 +106,15 @@ class Matrix(pa.ExtensionType):
 
 
 def test_matrices_are_read_whether_their_type_is_known_or_not(tmp_path):
-    import pyarrow.parquet
-
     values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     stored = pa.array(values.tolist(), Matrix().storage_type)
     table = pa.table({"m": pa.ExtensionArray.from_storage(Matrix(), stored)})
-    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-    numbers = {"m": (np.dtype(np.float32), (2, 3))}
-    np.testing.assert_array_equal(read_tensors(tmp_path / "a.parquet", numbers)["m"], values)
+    pq.write_table(table, tmp_path / "a.parquet")
+    kinds = {"m": Tensors(np.dtype(np.float32), (2, 3))}
+    np.testing.assert_array_equal(read_columns(tmp_path / "a.parquet", kinds)["m"], values)
     pa.register_extension_type(Matrix())
     try:
-        np.testing.assert_array_equal(read_tensors(tmp_path / "a.parquet", numbers)["m"], values)
+        np.testing.assert_array_equal(read_columns(tmp_path / "a.parquet", kinds)["m"], values)
     finally:
         pa.unregister_extension_type("test.matrix")
 

@@ -3,19 +3,19 @@
 import gc
 import os
 import pickle
-import re
 
 import numpy as np
 import pytest
 from driving_support.arrow_logs import CAMERAS, HEIGHT, NUM_FRAMES, WIDTH, ArrowLog, jpeg
+from support.refusals import assert_refused
+from support.videos import make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import ArrowLogProvider
 from accvlab.driving_data.datasets.arrow_logs import LABEL_NAMES
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("msgpack", reason="msgpack is not installed")
 
 
@@ -196,21 +196,6 @@ class TestImages:
         with pytest.raises(FileError, match=r"pcam_f0\.arrow' was written again after its rows were found"):
             provider.get_data(1)
 
-    def test_reach_a_loader(self, tmp_path):
-        ArrowLog().write(tmp_path)
-        steps = [ImageDecoder("image", use_device_mixed=True)]
-        with DataLoader(
-            ArrowLogProvider(tmp_path, boxes=False),
-            2,
-            steps=steps,
-            num_workers=1,
-            start_method="fork",
-            output_type="numpy",
-            stack_arrays=True,
-        ) as loader:
-            values = [batch["cameras"]["image"][:, :, 0, 0, 0].tolist() for batch in loader]
-        assert values == [[[0, 1], [10, 11]], [[20, 21], [30, 31]]]
-
     def test_are_files_where_paths_are_stored(self, tmp_path):
         log = ArrowLog()
         (tmp_path / "images").mkdir()
@@ -229,8 +214,6 @@ class TestImages:
 
     def test_are_pixels_where_they_are_frames_of_a_video(self, tmp_path):
         pytest.importorskip("av")
-        from support.videos import make_video, read_numbers
-
         log = ArrowLog()
         log.images["pcam_f0"] = [0, 3, 5, 8]
         log.camera_metadata["pcam_f0"] |= {"width": 96, "height": 64}
@@ -247,25 +230,10 @@ class TestImages:
         with pytest.raises(SettingError, match=r"all encoded or all of videos.*pcam_f0: videos, pcam_l0: files"):
             ArrowLogProvider(tmp_path)
         assert ArrowLogProvider(tmp_path, cameras=["pcam_l0"]).get_data(0)["cameras"][0]["image"].ndim == 1
-
-    def test_beyond_the_end_of_a_video_are_named(self, tmp_path):
-        pytest.importorskip("av")
-        from support.videos import make_video
-
-        log = ArrowLog()
-        log.images["pcam_f0"] = [0, 3, 5, 12]
-        folder = log.write(tmp_path)
-        make_video(folder / "camera.pcam_f0.mp4", 10, "libx264")
-        provider = ArrowLogProvider(tmp_path, cameras=["pcam_f0"])
-        with pytest.raises(VideoError, match=r"frame 12 of the video .*pcam_f0.mp4', whose frames are 0 to 9"):
-            provider.get_data(3)
-
-    def test_that_a_frame_lacks_are_named(self, tmp_path):
-        log = ArrowLog()
-        log.sync["camera.pcam_l0"] = [0, None, 2, 3]
-        log.write(tmp_path)
-        with pytest.raises(FileError, match="has no image of camera 'pcam_l0'"):
-            ArrowLogProvider(tmp_path).get_data(1)
+        make_video(folder / "camera.pcam_f0.mp4", 8, "libx264")
+        words = "frame 8 of the video ...pcam_f0.mp4', whose frames are 0 to 7"
+        again = ArrowLogProvider(tmp_path, cameras=["pcam_f0"])
+        assert_refused(lambda: again.get_data(3), words, VideoError)
 
 
 def test_is_pickled_without_its_files(tmp_path):
@@ -299,79 +267,101 @@ def test_fisheye_cameras_have_the_matrix_around_their_axis(tmp_path, camera, mat
     assert provider.origin["camera_models"]["pcam_f0"]["camera_model"] == camera["camera_model"]
 
 
+def of_log(**values):
+    """What changes attributes of a log."""
+    return lambda log: [
+        setattr(log, name, value(log) if callable(value) else value) for name, value in values.items()
+    ]
+
+
+def of_camera(**values):
+    """What changes the metadata of the front camera."""
+    return lambda log: log.camera_metadata["pcam_f0"].update(values)
+
+
+def of_column(modality, name, values, dtype):
+    """What stores other values in a column."""
+
+    def change(log):
+        log.columns[f"{modality}.{name}"] = (values, dtype)
+
+    return change
+
+
+def without_name(log):
+    """What leaves the name of the log out of its metadata."""
+    del log.head["log_name"]
+
+
+PLACE = "must have 'camera_to_imu_se3', x, y, z and a quaternion that is not 0, 7 numbers, got"
+CLOCK = {"ego_times": lambda log: log.ego_times - 3_600_000_000, "stored_poses": False, "camera_metadata": {}}
+LISTS = ("box_detections_se3", "bounding_box_se3")
+ERRORS = {  # what is changed, and the words of the message
+    "no poses": (
+        of_log(left_out={"ego_state_se3"}, sync={"ego_state_se3": [None] * NUM_FRAMES}),
+        "has no ego_state_se3.arrow",
+    ),
+    "no known pose": (
+        of_column("ego_state_se3", "imu_se3", [None] * 12, pa.list_(pa.float64(), 7)),
+        "ego_state_se3.arrow' has no poses",
+    ),
+    "no column": (
+        of_log(left_out={"camera.pcam_l0.data"}),
+        "camera.pcam_l0.arrow' has no column 'camera.pcam_l0.data'...camera.pcam_l0.timestamp_us",
+    ),
+    "no lists": (of_column(*LISTS, [1.0] * NUM_FRAMES, pa.float64()), "'box_detections_se3.bounding_box_se3' of"),
+    "lists of other lengths": (
+        of_column("box_detections_se3", "label", [[18, 16]] * NUM_FRAMES, pa.list_(pa.uint16())),
+        "box_detections_se3.arrow' must have as many elements as there are boxes",
+    ),
+    "times that go back": (
+        of_log(times=lambda log: log.times[[0, 2, 1, 3]]),
+        "'sync.timestamp_us' of ...times must not go back, got ...(row 2)",
+    ),
+    "a row that is not there": (
+        of_log(sync={"camera.pcam_f0": [0, 1, 2, 9]}),
+        "Row 3 of ...sync.arrow' must name rows of ...camera.pcam_f0.arrow', which has 4, ...got 9.",
+    ),
+    "a row before the first": (of_log(sync={"box_detections_se3": [0, -5, 2, 3]}), "Row 1 of ...got -5."),
+    "poses of another clock": (
+        of_log(**CLOCK),
+        "ego_state_se3.arrow' must have a place of the vehicle near each frame; 4 of 4 frames",
+    ),
+    **{
+        f"place {pose}": (of_camera(camera_to_imu_se3=pose), f"{PLACE} {pose!r}.")
+        for pose in (None, [0] * 7, [1, 2, 3], "up", {"x": 1})
+    },
+    "no focal length": (
+        of_camera(intrinsics=[0.0, 60.0, 1.0, 1.0, 0.0]),
+        "intrinsics of 'pcam_f0' must be a matrix of finite numbers with focal lengths above 0",
+    ),
+    "too few intrinsics": (of_camera(intrinsics=[60.0]), "camera.pcam_f0.arrow' cannot be used: ...metadata is {"),
+    "a model": (
+        of_camera(camera_model="orthographic"),
+        "must be pinhole, fisheye_mei or ftheta, got 'orthographic'",
+    ),
+    "no name": (without_name, "The metadata of ...sync.arrow' must have 'log_name'."),
+}
+
+
 class TestErrors:
-    def error_of(self, log, tmp_path, error=FileError, **settings):
+    @pytest.mark.parametrize("name", ERRORS)
+    def test_name_the_file(self, tmp_path, name):
+        log, (change, words) = ArrowLog(), ERRORS[name]
+        change(log)
         log.write(tmp_path)
-        with pytest.raises(error) as caught:
-            ArrowLogProvider(tmp_path, **settings)
-        return str(caught.value)
+        assert_refused(lambda: ArrowLogProvider(tmp_path), words, FileError)
 
-    def test_of_a_folder_without_logs(self, tmp_path):
-        with pytest.raises(FileError, match=r"There is no log in .*sync\.arrow"):
-            ArrowLogProvider(tmp_path)
-
-    def test_of_a_log_without_poses(self, tmp_path):
-        log = ArrowLog()
-        log.left_out = {"ego_state_se3"}
-        log.sync = {"ego_state_se3": [None] * NUM_FRAMES}
-        assert "has no ego_state_se3.arrow" in self.error_of(log, tmp_path)
-
-    def test_of_a_missing_column(self, tmp_path):
-        log = ArrowLog()
-        log.left_out = {"camera.pcam_l0.data"}
-        message = self.error_of(log, tmp_path)
-        assert "camera.pcam_l0.arrow' has no column 'camera.pcam_l0.data'" in message
-        assert "camera.pcam_l0.timestamp_us" in message
-
-    def test_of_a_column_of_another_type(self, tmp_path):
-        log = ArrowLog()
-        log.images["pcam_l0"] = [1.5] * NUM_FRAMES
-        import pyarrow as pa
-
-        write = log._write
-
-        def with_float(folder, modality, metadata, columns, **settings):
-            if modality == "box_detections_se3":
-                columns["bounding_box_se3"] = ([1.0] * NUM_FRAMES, pa.float64())
-            write(folder, modality, metadata, columns, **settings)
-
-        log.images["pcam_l0"] = [jpeg(1)] * NUM_FRAMES
-        log._write = with_float
-        assert "'box_detections_se3.bounding_box_se3' of" in self.error_of(log, tmp_path)
-
-    def test_of_times_that_go_back(self, tmp_path):
-        log = ArrowLog()
-        log.times = log.times[[0, 2, 1, 3]]
-        message = self.error_of(log, tmp_path)
-        assert re.search(
-            r"'sync.timestamp_us' of .*times must not go back, got \d+ and then \d+ \(row 2\)", message
-        )
-
-    def test_of_a_row_that_is_not_there(self, tmp_path):
-        log = ArrowLog()
-        log.sync["camera.pcam_f0"] = [0, 1, 2, 9]
-        message = self.error_of(log, tmp_path)
-        assert "names row 9 at frame 3" in message
-        assert "has 4 rows" in message
-
-    def test_of_a_row_before_the_first(self, tmp_path):
-        log = ArrowLog()
-        log.sync["box_detections_se3"] = [0, -5, 2, 3]
-        assert "names row -5 at frame 1" in self.error_of(log, tmp_path)
-
-    def test_of_poses_of_another_clock(self, tmp_path):
-        log = ArrowLog()
-        log.ego_times, log.stored_poses = log.ego_times - 3_600_000_000, False
-        log.camera_times, log.images, log.camera_metadata = {}, {}, {}
-        message = self.error_of(log, tmp_path)
-        assert "ego_state_se3.arrow' must have a place of the vehicle near each frame; 4 of 4 frames" in message
-
-    @pytest.mark.parametrize("pose", [None, [0] * 7, [1, 2, 3], "up", {"x": 1}])
-    def test_of_a_camera_without_a_place(self, tmp_path, pose):
-        log = ArrowLog()
-        log.camera_metadata["pcam_f0"]["camera_to_imu_se3"] = pose
-        rule = "must have 'camera_to_imu_se3', x, y, z and a quaternion that is not 0, 7 numbers, got"
-        assert f"{rule} {pose!r}." in self.error_of(log, tmp_path)
+    def test_of_folders(self, tmp_path):
+        assert_refused(lambda: ArrowLogProvider(tmp_path), "There is no log in ...sync.arrow", FileError)
+        ArrowLog().write(tmp_path / "a")
+        words = "there is no camera 'pcam_f1'. Did you mean 'pcam_f0'?"
+        assert_refused(lambda: ArrowLogProvider(tmp_path, cameras=["pcam_f1"]), words)
+        ArrowLog().write(tmp_path)
+        words = "The frame ...in the scene 'made_train/log-a': its token is that of an earlier frame."
+        assert_refused(lambda: ArrowLogProvider(tmp_path), words, FileError)
+        words = "`lidar_sensor` is 'top', which no log has. There are: lidar_merged."
+        assert_refused(lambda: ArrowLogProvider(tmp_path / "a", lidar_sensor="top"), words)
 
     def test_of_missing_images_are_in_the_log(self, tmp_path, caplog):
         log = ArrowLog()
@@ -381,23 +371,16 @@ class TestErrors:
         assert f"have no image of pcam_f0 in '{tmp_path}': their samples cannot be loaded" in caplog.text
         assert "2 of 4 frames, e.g." in caplog.text
 
-    def test_of_a_calibration_that_cannot_be_used(self, tmp_path):
-        log = ArrowLog()
-        log.camera_metadata["pcam_f0"]["intrinsics"] = [0.0, 60.0, 1.0, 1.0, 0.0]
-        assert "focal lengths must be above 0, got 0.0 and 60.0" in self.error_of(log, tmp_path)
-        log = ArrowLog(name="other")
-        log.camera_metadata["pcam_f0"]["camera_model"] = "orthographic"
-        assert "must be pinhole, fisheye_mei or ftheta, got 'orthographic'" in self.error_of(log, tmp_path / "b")
-
     def test_of_labels_of_an_unknown_class(self, tmp_path):
         log = ArrowLog()
         log.label_class = "mine.MyLabel"
-        message = self.error_of(log, tmp_path, SettingError)
-        assert "label_names={'MyLabel':" in message
+        log.write(tmp_path)
+        assert_refused(lambda: ArrowLogProvider(tmp_path), "label_names={'MyLabel':")
         names = [f"thing-{number}" for number in range(20)]
         assert ArrowLogProvider(tmp_path, label_names={"MyLabel": names}).class_names == tuple(names)
-        with pytest.raises(FileError, match="has the label 18, there are 2: a, b"):
-            ArrowLogProvider(tmp_path, label_names={"MyLabel": ["a", "b"]})
+        few = {"MyLabel": ["a", "b"]}
+        words = "has the label 18, there are 2: a, b"
+        assert_refused(lambda: ArrowLogProvider(tmp_path, label_names=few), words, FileError)
 
     def test_of_what_is_not_requested_are_none(self, tmp_path):
         log = ArrowLog()
@@ -419,37 +402,24 @@ class TestErrors:
             with pytest.raises((FileError, SettingError), match=message):
                 ArrowLogProvider(tmp_path, **{**wanted, name: value})
 
-    def test_of_a_file_that_is_cut_short(self, tmp_path):
-        folder = ArrowLog().write(tmp_path)
-        path = folder / "camera.pcam_f0.arrow"
-        path.write_bytes(path.read_bytes()[:-20])
-        with pytest.raises(FileError, match=r"camera.pcam_f0.arrow' cannot be read"):
-            ArrowLogProvider(tmp_path)
-
-    def test_of_an_unknown_camera(self, tmp_path):
-        message = self.error_of(ArrowLog(), tmp_path, SettingError, cameras=["pcam_f1"])
-        assert "there is no camera 'pcam_f1'. Did you mean 'pcam_f0'?" in message
-
-    def test_of_two_logs_of_one_name(self, tmp_path):
-        ArrowLog().write(tmp_path / "a")
-        assert "several are called made_train/log-a" in self.error_of(ArrowLog(), tmp_path, SettingError)
-
-    def test_of_points_in_another_form(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("values", "dtype", "words"),
+        [
+            ("points/1.bin", pa.string(), "stored as paths of files of the data set"),
+            (
+                b"points",
+                pa.binary(),
+                "The points in row 0 of ...are no Arrow stream (LAZ or Draco, maybe). Convert",
+            ),
+            (b"\xff\xff\xff\xff" + bytes(40), pa.binary(), "The points in row 0 of ...cannot be read"),
+        ],
+    )
+    def test_of_points_in_another_form(self, tmp_path, values, dtype, words):
         log = ArrowLog()
-        folder = log.write(tmp_path)
-        import pyarrow as pa
-
-        log._write(
-            folder,
-            "lidar.lidar_merged",
-            {},
-            {
-                "timestamp_us": (log.times.tolist(), pa.int64()),
-                "data": (["points/1.bin"] * NUM_FRAMES, pa.string()),
-            },
-        )
-        with pytest.raises(FileError, match="stored as paths of files of the data set"):
-            ArrowLogProvider(tmp_path, lidar=True).get_data(0)
+        of_column("lidar.lidar_merged", "data", [values] * NUM_FRAMES, dtype)(log)
+        log.write(tmp_path)
+        assert_refused(lambda: ArrowLogProvider(tmp_path, lidar=True), words, FileError)
+        assert len(ArrowLogProvider(tmp_path)) == NUM_FRAMES
 
 
 class TestAgainstPy123d:
@@ -463,7 +433,7 @@ class TestAgainstPy123d:
         from py123d.datatypes.detections.box_detection_label import BOX_DETECTION_LABEL_REGISTRY
 
         for name, labels in BOX_DETECTION_LABEL_REGISTRY.items():
-            assert LABEL_NAMES[name] == tuple(label.name.lower() for label in labels)
+            assert LABEL_NAMES[name] == [label.name.lower() for label in labels]
 
     @pytest.mark.parametrize("images", ["jpeg_binary", "png_binary", "mp4"])
     def test_what_it_writes(self, py123d, tmp_path, images):

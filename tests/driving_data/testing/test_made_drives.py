@@ -6,13 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
+import numpy as np
 import pytest
+from driving_support.driving_data import index_of
+from driving_support.kinds_of_drives import NUSCENES, make_drive
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import (
     ArgoverseProvider,
     ArrowLogProvider,
+    CameraImage,
+    DrivingFrame,
     DrivingProvider,
     InfosProvider,
     KittiTrackingProvider,
@@ -22,8 +28,11 @@ from accvlab.driving_data.datasets import (
     NuScenesProvider,
     PhysicalAiProvider,
     SceneFilter,
+    index_of_frames,
 )
+from accvlab.driving_data.datasets.driving.poses import yaw_of_quaternion
 from accvlab.driving_data.testing import made_drive
+from accvlab.driving_data.testing.layouts import with_lidar
 
 OPENED: dict[str, tuple[int, Callable[[Path], Any]]] = {
     "index": (6, lambda root: DrivingProvider(root / "index", root, boxes_2d=True, can_bus=True, lidar=True)),
@@ -59,3 +68,59 @@ def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
     ):
         made_drive(tmp_path, "nuscene")
     assert list(tmp_path.iterdir()) == []
+
+
+READ: dict[str, Callable[[Path], DrivingProvider]] = {
+    "index": lambda root: DrivingProvider(root / "index", root),
+    "nuscenes": lambda root: NuScenesProvider(root, "v1.0-mini"),
+    "infos": lambda root: InfosProvider(root / "infos.pkl", root, boxes_convention="w,l,h,-yaw-pi/2"),
+    "navsim": lambda root: NavsimProvider(
+        root, "trainval", SceneFilter(num_history_frames=1, num_future_frames=0, has_route=False), sensors={}
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", READ)
+def test_a_drive_of_ones_own_is_read_as_it_was(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
+    names = [f"CAM_{name}" for name in ("F0", "L0", "L1", "L2", "R0", "R1", "R2", "B0")]
+    cameras = {
+        name: (0.5 * number, 0, 1, number / 9, 1.5, 64, 48, 70 + number) for number, name in enumerate(names)
+    }
+    kind = attrs.evolve(NUSCENES, cameras=cameras if layout == "navsim" else NUSCENES.cameras)
+    drive = with_lidar(make_drive(tmp_path, kind), "LIDAR/{number}.pcd.bin")
+    given = np.unique(drive.cameras.file) if drive.cameras else []
+    files: dict[str, Any] = {name.decode(): (tmp_path / name.decode()).read_bytes() for name in given}
+    files |= {f"LIDAR/{number}.pcd.bin": np.full((3, 5), number) for number in range(24)}
+    found = index_of(READ[layout](made_drive(tmp_path / "made", layout, drive, files)))
+    for table, columns in {
+        "frames": ("time", "token", "world_from_ego", "ego_from_base"),
+        "cameras": ("intrinsics", "camera_from_base", "ego_from_camera", "time"),
+        "boxes": ("first", "center", "size"),
+    }.items():
+        for column in columns:
+            one, other = (getattr(getattr(index, table), column) for index in (found, drive))
+            if column == "token":
+                assert one.tolist() == other.tolist()
+            else:
+                np.testing.assert_allclose(one, other, atol=2e-5, err_msg=column)
+    expected, yaw = (yaw_of_quaternion(index.boxes.rotation) for index in (drive, found))  # type: ignore[union-attr]
+    np.testing.assert_allclose(np.exp(1j * yaw), np.exp(1j * expected), atol=1e-6)
+
+
+def test_drives_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    drive = index_of_frames(
+        [DrivingFrame(scene="a", time=0.0, cameras={"F": CameraImage(file="f.jpg")}, boxes=[])]
+    )
+    with pytest.raises(
+        SettingError, match="`drive` must be None with the layout 'kitti'; it may be given with inde"
+    ):
+        made_drive(tmp_path, "kitti", drive)
+    with pytest.raises(SettingError, match=r"lacks 'f\.jpg'"):
+        made_drive(tmp_path, "folders", drive)
+    with pytest.raises(SettingError, match="with a lidar for this layout"):
+        made_drive(tmp_path, "navsim", drive)
+    with pytest.raises(SettingError, match="with cameras and boxes"):
+        made_drive(tmp_path, "nuscenes", attrs.evolve(drive, boxes=None))

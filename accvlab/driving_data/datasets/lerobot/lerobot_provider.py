@@ -5,34 +5,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set, Sized
-from functools import cache, cached_property
+from collections.abc import Callable, Mapping, Sequence, Set, Sized
+from functools import cache, cached_property, partial
 from typing import Any, Literal
 
 import attrs
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import MapStep, SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import (
-    bullets,
-    choice,
-    did_you_mean,
-    elements,
-    index_in,
-    listed,
-    number,
-    setting_error,
-    shown,
-    whole_number,
-)
-from accvlab.dali_pipeline_framework.errors import (
-    FileError,
-    FrameworkError,
-    SettingError,
-    VideoError,
-    error_that_is_also,
-)
+from accvlab.dali_pipeline_framework import MapStep, SampleDataGroup, checks, errors
+from accvlab.dali_pipeline_framework.checks import listed
+from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
     UNPACKED_BYTES,
@@ -54,16 +37,16 @@ from ..driving.array_types import Array, Float64, Int32, Int64, UInt8
 from ..driving.driving_fields import checked_names
 from ..driving.driving_index import SETTING, cache_folder, first_column, numbers_column, states_of
 from ..driving.video_frames import VideoFrames
-from .lerobot_files import CUT, Episodes, Feature, LeRobotFiles
+from .lerobot_files import CUT, INFO, Episodes, Feature, LeRobotFiles
 
 _KIND = "index of rows of LeRobot"
-_TASK = "task"
+_TASK, _OF_TASK = "task", "task_index"
 _EPSILON = 1e-8
 _ROUNDING_S = 1e-6  # of the ends of episodes
 _TOLERANCE_S = 1e-4  # of LeRobotDataset
 _MOST_OFF = 0.01  # of the rate of rows
 _NEEDED = ("timestamp", "frame_index", "episode_index", "index")
-_OF_TASK = "task_index"
+_PICTURES = ("video", "image")
 _DEPTH = ImageContent(is_encoded=False, layout="HWC")
 _DT = types.DALIDataType
 _LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
@@ -148,27 +131,20 @@ class LeRobotProvider(BlueprintProvider):
         self._storage_options, self._cache = storage_options, cache_folder(index_cache)
         self._features = _chosen_features(files, fields)
         self._has_task = fields is None or _TASK in fields
-        self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
-        self._colors: Colors = choice(colors, "colors", ("stream", "bt601", "dali"))
-        self._tolerance_s = number(tolerance_s, "tolerance_s", above=0)
+        self._is_encoded = checks.choice(images, "images", ("decoded", "encoded")) == "encoded"
+        self._colors: Colors = checks.choice(colors, "colors", ("stream", "bt601", "dali"))
+        self._tolerance_s = checks.number(tolerance_s, "tolerance_s", above=0)
         self._has_warned, self._of_other_size = False, set[str]()
-        found = files.episodes([name for name in self._features if self._is_video(name)])
-        places = _chosen_episodes(found, episodes)
-        if episodes is None:
-            files.require_whole(found)
-        files.require_ranges(found, places)
-        chosen = _with_rows(found, places)
-        files.require_parts(found, chosen)
-        files.require_videos(found, chosen)
+        wanted = _numbers_of_episodes(episodes)
+        found = files.episodes([name for name in self._features if self._is_video(name)], wanted)
         stored = _stored_features(files, self._features, has_task=self._has_task)
-        tables = [*dict.fromkeys(found.table[each] for each in chosen.tolist())]
-        key: list[Any] = [_KIND, files.storage.root, None if episodes is None else places.tolist(), [*stored]]
-        states = states_of(files.sources(tables, has_tasks=self._has_task))
+        key = [_KIND, files.storage.root, None if wanted is None else found.number.tolist(), [*stored]]
+        states = states_of(files.sources([*dict.fromkeys(found.table)], has_tasks=self._has_task))
         self._folder = load_or_make(
             self._cache,
             [*key, states],
             lambda folder: str(Columns.open(folder, _KIND).folder),
-            lambda: _made(files, found, places, stored, is_whole=episodes is None, has_task=self._has_task),
+            lambda: _made(files, found, stored, is_whole=wanted is None, has_task=self._has_task),
             setting=SETTING,
         )
         self._compare_times()
@@ -178,24 +154,22 @@ class LeRobotProvider(BlueprintProvider):
         """Refuse times of rows that do not ascend; warn where they are not those of ``fps``, if they are used."""
         is_used = "timestamp" in self._features or any(map(self._is_video, self._features))
         times_s, first = np.asarray(self._column("timestamp"), np.float64), self._columns.arrays["first"]
-        if not is_used or not len(times_s):
+        steps_s, is_within = np.diff(times_s), np.ones(len(times_s) - 1, bool)
+        is_within[first[1:-1] - 1] = False
+        if not is_used or not is_within.any():
             return
-        episode = np.arange(len(first) - 1).repeat(np.diff(first))
-        steps_s, is_within = np.diff(times_s), episode[1:] == episode[:-1]
-        wrong = np.flatnonzero(~(steps_s > 0) & is_within) + 1
+        wrong = np.flatnonzero(~(steps_s > 0) & is_within)
         if len(wrong):
-            row = int(wrong[0])
-            place = self.describe_sample(row).partition(", of ")[0]
+            before_s, after_s = times_s[wrong[0]], times_s[wrong[0] + 1]
             raise FileError(
-                f"'timestamp' of the rows of an episode must ascend, got {times_s[row - 1]:g} and then "
-                f"{times_s[row]:g} seconds ({place}). {CUT}."
+                f"'timestamp' of the rows of an episode must ascend, got {before_s:g} and then {after_s:g} "
+                f"seconds ({self._place(wrong[0] + 1)}). {CUT}."
             )
-        usual_s = float(np.median(steps_s[is_within])) if is_within.any() else 1 / self.fps
+        usual_s = float(np.median(steps_s[is_within]))
         if abs(usual_s * self.fps - 1) > _MOST_OFF:
             warn_user(
                 f"Rows are usually {usual_s:.4f} s apart by their 'timestamp', {1 / self.fps:.4f} s by the fps "
-                f"{self.fps:g} of 'meta/info.json'. Frames of videos are found by the one, windows in seconds by "
-                f"the other: correct 'fps'."
+                f"{self.fps:g} of {INFO!r}, by which windows in seconds are found: correct it."
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,14 +183,13 @@ class LeRobotProvider(BlueprintProvider):
         for name, feature in self._features.items():
             if feature.depth is not None:
                 sample.add_data_field(name, _DT.UINT16, ndim=3, content=_DEPTH)
-            elif feature.dtype in ("video", "image"):
-                is_video = feature.dtype == "video"
-                content = DECODED_IMAGE if is_video and not self._is_encoded else ENCODED_IMAGE
-                if is_video and self._is_encoded:
-                    content = attrs.evolve(content, codecs=self._kinds[name])
+            elif name in self._encoded.values():
+                content = attrs.evolve(ENCODED_IMAGE, codecs=self._kinds[name])
+                sample.add_data_field(name, _DT.UINT8, ndim=1, content=content)
+                sample.add_data_field(numbers_name(name), _DT.INT32, ndim=0)
+            elif feature.dtype in _PICTURES:
+                content = DECODED_IMAGE if self._is_video(name) else ENCODED_IMAGE
                 sample.add_data_field(name, _DT.UINT8, ndim=1 if content.is_encoded else 3, content=content)
-                if is_video and self._is_encoded:
-                    sample.add_data_field(numbers_name(name), _DT.INT32, ndim=0)
             elif feature.is_number:
                 dtype = get_dali_type_for_numpy_type(np.dtype(feature.dtype))
                 sample.add_data_field(name, dtype, ndim=len(feature.shape))
@@ -267,7 +240,7 @@ class LeRobotProvider(BlueprintProvider):
     @property
     def camera_names(self) -> tuple[str, ...]:
         """Names of the fields that are pictures, with `depth_cameras`."""
-        return tuple(name for name, feature in self._features.items() if feature.dtype in ("video", "image"))
+        return tuple(name for name, feature in self._features.items() if feature.dtype in _PICTURES)
 
     @property
     def depth_cameras(self) -> Mapping[str, Mapping[str, Any]]:
@@ -306,17 +279,17 @@ class LeRobotProvider(BlueprintProvider):
         """
         known = [name for name, feature in self._features.items() if feature.is_number]
         if field not in known:
-            there = f"{did_you_mean(field, known)} There are: {listed(known)}."
-            raise SettingError(f"`field` must be a field of numbers, got {shown(field)}.{there}")
+            there = f"{checks.did_you_mean(field, known)} There are: {listed(known)}.".strip()
+            raise checks.setting_error("field", "a field of numbers", field, there)
         of_field = self.statistics.get(field, {})
-        names = choice(by, "by", ("mean_std", "min_max")).split("_")
+        names = checks.choice(by, "by", ("mean_std", "min_max")).split("_")
         missing = [name for name in names if name not in of_field]
         if missing:
-            there = f"There are those of: {listed(self.statistics) or 'none'}."
+            there = f"There are those of: {listed(self.statistics)}."
             raise SettingError(f"There are no statistics {listed(missing)} of {field!r}. {there}")
         low, high = (of_field[name] for name in names)
         center, scale = (low, high + _EPSILON) if by == "mean_std" else ((low + high) / 2, (high - low) / 2)
-        change = Normalization(center, np.where(scale > 0, scale, 1))
+        change = partial(_normalized, center, np.where(scale > 0, scale, 1))
         return MapStep(change, input_names=field, output_types={field: _DT.FLOAT})
 
     @property
@@ -348,12 +321,16 @@ class LeRobotProvider(BlueprintProvider):
 
     def describe_sample(self, sample_index: int) -> str:
         """Episode, frame, time, and the videos of a sample."""
-        row = index_in(sample_index, "sample_index", self.get_number_of_samples())
-        episode, arrays = int(self._episode_of(np.array(row))), self._columns.arrays
-        names = [self._video_name(name, episode) for name in self.camera_names if self._is_video(name)]
+        row = checks.index_in(sample_index, "sample_index", self.get_number_of_samples())
+        episode = int(self._episode_of(np.array(row)))
+        names = [self._video_name(name, episode) for name in self._features if self._is_video(name)]
+        return self._place(row) + f", of {listed(names)}" * bool(names)
+
+    def _place(self, row: int) -> str:
+        """Episode, frame and time of a row."""
+        arrays, episode = self._columns.arrays, int(self._episode_of(np.array(row)))
         frame = row - int(arrays["first"][episode])
-        text = f"episode {arrays['number'][episode]}, frame {frame}, at {frame / self.fps:.3f} s"
-        return text + f", of {listed(names)}" * bool(names)
+        return f"episode {arrays['number'][episode]}, frame {frame}, at {frame / self.fps:.3f} s"
 
     def __repr__(self) -> str:
         """Summarise what was found."""
@@ -377,7 +354,6 @@ class LeRobotProvider(BlueprintProvider):
 
     def load_fields(self, wanted: Mapping[Any, Sequence[int]]) -> Mapping[Any, Sequence[Any]]:
         """Load some fields of some rows: numbers without pictures, the frames of a camera in one pass."""
-        num = self.get_number_of_samples()
 
         @cache  # for the file and the number of its frame
         def cut(name: str, row: int) -> tuple[UInt8, Int32]:
@@ -385,10 +361,7 @@ class LeRobotProvider(BlueprintProvider):
 
         columns: dict[Any, Sequence[Any]] = {}
         for path, indices in wanted.items():
-            name = path[0]
-            rows = np.asarray(indices)
-            if rows.dtype.kind not in "iu" or rows.min(initial=0) < 0 or rows.max(initial=0) >= num:
-                rows = np.array([index_in(each, "sample_index", num) for each in indices], np.int64)
+            name, rows = path[0], self._rows(indices)
             camera = self._encoded.get(name, name)
             if camera in self._encoded.values():
                 clips = [cut(camera, row) for row in rows.tolist()]
@@ -396,6 +369,12 @@ class LeRobotProvider(BlueprintProvider):
             else:
                 columns[path] = self._values(name, rows)
         return columns
+
+    def _rows(self, indices: Sequence[int]) -> Int64:
+        num, rows = self.get_number_of_samples(), np.asarray(indices)
+        if rows.dtype.kind not in "iu" or rows.min(initial=0) < 0 or rows.max(initial=0) >= num:
+            rows = np.array([checks.index_in(each, "sample_index", num) for each in indices], np.int64)
+        return rows
 
     @property
     def _encoded(self) -> dict[str, str]:
@@ -407,36 +386,26 @@ class LeRobotProvider(BlueprintProvider):
         """Cut frames of a camera out, each row, which is of one episode, as one file."""
         if path[0] not in self._encoded.values():
             return None
-        num = self.get_number_of_samples()
-        return [
-            self._cut(path[0], np.array([index_in(each, "sample_index", num) for each in row]))
-            for row in samples.tolist()
-        ]
+        return [self._cut(path[0], self._rows(row)) for row in samples]
 
     def _cut(self, name: str, rows: Int64) -> tuple[UInt8, Int32]:
         """Cut frames of one episode out of the video of a camera."""
-        episodes = self._episode_of(rows)
-        path = self._files.storage.path(self._video_name(name, int(episodes[0])))
-        try:
-            numbers = self._numbers(name, path, rows, episodes)
-            return self._video_frames.encoded_frames(path, numbers.tolist(), self._kinds[name])
-        except (FileError, VideoError) as error:
-            raise self._with_place(error, name, int(rows[0])) from error
+        found: tuple[UInt8, Int32] = self._in_video(
+            name, rows, lambda path, numbers: self._video_frames.encoded_frames(path, numbers, self._kinds[name])
+        )
+        return found
 
     def _values(self, name: str, rows: Int64) -> Any:
         if name == _TASK and self._has_task:
-            return [self._task_text(number) for number in self._column("task_index")[rows].tolist()]
-        feature = self._features[name]
-        if feature.dtype == "video":
+            numbers = self._column(_OF_TASK)[rows].tolist()
+            return [np.frombuffer(self.tasks[number].encode(), np.uint8) for number in numbers]
+        if self._is_video(name):
             return self._frames(name, rows)
-        if feature.is_number:
-            values: Array = self._column(name)[rows]
-            return values
+        column: Array = self._column(name)
+        if self._features[name].is_number:
+            return column[rows]
         ends = self._columns.arrays[f"ends.{self._place_of[name]}"]
-        return [np.array(self._column(name)[ends[row] : ends[row + 1]]) for row in rows.tolist()]
-
-    def _task_text(self, number: int) -> Array:
-        return np.frombuffer(self.tasks[number].encode(), np.uint8)
+        return [np.array(column[ends[row] : ends[row + 1]]) for row in rows.tolist()]
 
     def _is_video(self, name: str) -> bool:
         return self._features[name].dtype == "video"
@@ -447,24 +416,26 @@ class LeRobotProvider(BlueprintProvider):
 
     def _frames(self, name: str, rows: Int64) -> Any:
         """Decode the frames of a camera, one pass for each video."""
-        episodes, place = self._episode_of(rows), self._place_of[name]
-        videos = self._columns.arrays[f"video.{place}"][episodes]
+        videos = self._columns.arrays[f"video.{self._place_of[name]}"][self._episode_of(rows)]
+        read = partial(self._video_frames.frames, as_codes=self._features[name].depth is not None)
         frames: list[Any] = [None] * len(rows)
         for video in np.unique(videos).tolist():
             of_video = np.flatnonzero(videos == video)
-            file = str(self._columns.notes["videos"][video])
-            try:
-                path = self._files.storage.path(file)
-                numbers = self._numbers(name, path, rows[of_video], episodes[of_video])
-                is_depth = self._features[name].depth is not None
-                decoded = self._video_frames.frames(path, numbers, as_codes=is_depth)
-            except (FileError, VideoError) as error:
-                raise self._with_place(error, name, int(rows[of_video[0]])) from error
+            decoded = self._in_video(name, rows[of_video], read)
             if len(of_video) == len(rows):
                 return decoded
             for row, frame in zip(of_video.tolist(), decoded, strict=True):
                 frames[row] = frame
         return frames
+
+    def _in_video(self, name: str, rows: Int64, read: Callable[[str, list[int]], Any]) -> Any:
+        """Read the frames of rows of one video of a camera, by its path and their numbers in it."""
+        episodes = self._episode_of(rows)
+        try:
+            path = self._files.storage.path(self._video_name(name, int(episodes[0])))
+            return read(path, self._numbers(name, path, rows, episodes).tolist())
+        except (FileError, VideoError) as error:
+            raise self._with_place(error, name, int(rows[0])) from error
 
     def _with_place(self, error: FileError | VideoError, name: str, row: int) -> FrameworkError:
         """The error with the camera, the episode, and what would do; it names the file and the time in it.
@@ -472,12 +443,12 @@ class LeRobotProvider(BlueprintProvider):
         The row is that of the error, where it has one; else the given one, the first of those that were wanted.
         """
         known = getattr(error, "sample_index_in_data_set", None)
-        row = row if known is None else known
         kind = VideoError if isinstance(error, VideoError) else FileError
         also = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not Exception]
-        place = f"{name!r} of {self.describe_sample(row).partition(', of ')[0]}"
-        end = "" if str(error).endswith((".", "?")) else "."
-        placed = error_that_is_also(kind, also, f"{place}: {error}{end} {_LEAVE_OUT}")
+        text = f"{name!r} of {self._place(row if known is None else known)}: {error}"
+        placed = errors.error_that_is_also(
+            kind, also, f"{text}{'' if text.endswith(('.', '?')) else '.'} {_LEAVE_OUT}"
+        )
         placed.sample_index_in_data_set = known  # type: ignore[attr-defined]
         return placed
 
@@ -491,24 +462,20 @@ class LeRobotProvider(BlueprintProvider):
         self._compare_size(name, path)
         self._compare_counts(path, times_s, rows, episodes, start_s, end_s)
         found = nearest(times_s, wanted_s, np.inf)
+        off_s = np.abs(times_s[found] - wanted_s)
         # What is stored of a time is rounded to its type. The frame at the end of an episode is the first one of
         # the next.
-        is_near = np.abs(times_s[found] - wanted_s) <= self._tolerance_s + np.spacing(np.abs(stated_s))
+        is_near = off_s <= self._tolerance_s + np.spacing(np.abs(stated_s))
         wrong = np.flatnonzero(~is_near | (times_s[found] > end_s - _ROUNDING_S))
         if len(wrong):
             first = wrong[0]
-            following = f", and the next one at {end_s[first]:.3f} s" * bool(np.isfinite(end_s[first]))
-            nearest_s = times_s[found[first]]
-            off_s = abs(nearest_s - wanted_s[first])
-            of_nearest = (
-                f": the nearest, frame {found[first]}, is at {nearest_s:.4f} s, {off_s:.4f} s away, and "
-                f"`tolerance_s` is {self._tolerance_s:g}"
-            )
             raise _of_row(
                 rows[first],
                 f"there is no frame at {wanted_s[first]:.3f} s of the video {path!r}, which has {len(times_s)} "
-                f"frames from {times_s[0]:.3f} to {times_s[-1]:.3f} s, where the episode begins at "
-                f"{start_s[first]:.3f} s{following}{of_nearest * bool(found[first] >= 0 and not is_near[first])}.",
+                f"frames from {times_s[0]:.3f} to {times_s[-1]:.3f} s, and there the episode from "
+                f"{start_s[first]:.3f} to {end_s[first]:.3f} s: the nearest, frame {found[first]}, is at "
+                f"{times_s[found[first]]:.4f} s, {off_s[first]:.4f} s away, and `tolerance_s` is "
+                f"{self._tolerance_s:g}.",
             )
         return found
 
@@ -519,42 +486,36 @@ class LeRobotProvider(BlueprintProvider):
         if stated != (index.height, index.width) and name not in self._of_other_size:
             self._of_other_size.add(name)
             warn_user(
-                f"The feature {name!r} has the shape {shape} in 'meta/info.json', but frames of {path!r} are "
-                f"{index.height} x {index.width} pixels (height, width). They are delivered as they are: is a "
-                f"calibration that of these?"
+                f"The feature {name!r} has the shape {shape} in {INFO!r}, but frames of {path!r} are "
+                f"{index.height} x {index.width} pixels (height, width), and delivered as they are."
             )
 
     def _compare_counts(
         self, path: str, times_s: Float64, rows: Int64, episodes: Int64, start_s: Float64, end_s: Float64
     ) -> None:
         """Compare how many rows and how many frames each episode has: where some are missing, all may be wrong."""
-        period_s = 1 / self.fps
-        slack_s = min(self._tolerance_s, period_s / 4)
-        first_of_episode = self._columns.arrays["first"]
-        num_rows = first_of_episode[episodes + 1] - first_of_episode[episodes]
+        half_s = 0.5 / self.fps
+        slack_s = min(self._tolerance_s, half_s / 2)
+        num_rows = self.sequence_lengths[episodes]
         num_frames = times_s.searchsorted(end_s - slack_s) - times_s.searchsorted(start_s - slack_s)
-        takes_nearest = self._tolerance_s >= period_s / 2
-        may_have_more = np.isnan(end_s)  # up to the end of the video, frames of other episodes are counted as well
-        is_wrong = (num_frames < num_rows) | ((num_frames > num_rows) & ~may_have_more)
-        wrong = np.flatnonzero(np.isfinite(start_s) & is_wrong)
-        if not len(wrong) or (takes_nearest and self._has_warned):
+        # Up to the end of the video, frames of other episodes are counted as well.
+        lacks, has_more = num_frames < num_rows, (num_frames > num_rows) & ~np.isnan(end_s)
+        wrong = np.flatnonzero(np.isfinite(start_s) & (lacks | has_more))
+        if not len(wrong):
             return
-        lacking = wrong[num_frames[wrong] < num_rows[wrong]]
-        first = int(lacking[0] if len(lacking) else wrong[0])
+        first = wrong[lacks[wrong].argmax()]
         text = (
             f"the episode has {num_rows[first]} rows, and the video {path!r} has {num_frames[first]} frames for "
             f"them, from {start_s[first]:.3f} s on"
         )
-        if len(lacking) and not takes_nearest:
-            advice = f"A `tolerance_s` of {period_s / 2:.3g} takes the nearest ones"
-            why = f"frames are missing, and which rows they are of is not known. {advice}"
-            raise _of_row(rows[first], f"{text}: {why}.")
+        if lacks[first] and self._tolerance_s < half_s:
+            why = "frames are missing, and which rows they are of is not known"
+            raise _of_row(rows[first], f"{text}: {why}. A `tolerance_s` of {half_s:.3g} takes the nearest ones.")
         if not self._has_warned:
             self._has_warned = True
-            number = self.episode_numbers[int(episodes[first])]
             warn_user(
-                f"Rows and frames are not as many in episode {number}: {text}. Are they of one recording? Frames "
-                f"are taken by their times. (Other episodes are not named.)"
+                f"Rows and frames are not as many in episode {self.episode_numbers[episodes[first]]}: {text}. "
+                f"Frames are taken by their times. (Other episodes are not named.)"
             )
 
     @property
@@ -567,22 +528,11 @@ class LeRobotProvider(BlueprintProvider):
         self._video_frames.close()
 
 
-@attrs.frozen(eq=False)
-class Normalization:
-    """What normalizes arrays, ``(..., *shape)``.
-
-    Attributes:
-        center: What becomes 0, ``shape``; of scalars ``(1,)``.
-        scale: What becomes 1 above that.
-    """
-
-    center: Float64
-    scale: Float64
-
-    def __call__(self, values: Array) -> Array:
-        """Normalize values: float32 of the same shape."""
-        center, scale = (each if values.ndim else each[0] for each in (self.center, self.scale))
-        return ((values - center) / scale).astype(np.float32)
+def _normalized(center: Float64, scale: Float64, values: Array) -> Array:
+    """Normalize values ``(..., *shape)``: float32; of scalars, center and scale are ``(1,)``."""
+    if not values.ndim:
+        center, scale = center[0], scale[0]
+    return np.asarray((values - center) / scale, np.float32)
 
 
 def _of_row(row: int, message: str) -> FileError:
@@ -594,12 +544,11 @@ def _of_row(row: int, message: str) -> FileError:
 def _stored_features(files: LeRobotFiles, chosen: Mapping[str, Feature], *, has_task: bool) -> dict[str, Feature]:
     """The features that an index has: those that are chosen, and those by which rows are found."""
     known, stored = files.feature_names, dict[str, Feature]()
-    needed = [*_NEEDED, *[_OF_TASK] * has_task]
-    for name in needed:
+    for name in [*_NEEDED, *[_OF_TASK] * has_task]:
         feature = files.feature(name) if name in known else None
         if feature is None or not feature.is_number or feature.shape:
             rule = "must be a feature of one number in each row"
-            raise FileError(f"{name!r} {rule} in {files.storage.path('meta/info.json')!r}. {CUT}.")
+            raise FileError(f"{name!r} {rule} in {files.storage.path(INFO)!r}. {CUT}.")
         stored[name] = feature
     return {**stored, **chosen}
 
@@ -610,161 +559,65 @@ def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[
     fields = checked_names([*fields] if isinstance(fields, Set | Mapping) else fields, "fields")
     wrong = [name for name in fields or () if name not in names]
     if wrong or (fields is not None and not len(fields)):
-        problem = f"{shown(wrong[0])}.{did_you_mean(wrong[0], names)}" if wrong else "none."
-        raise SettingError(f"`fields` must be fields of the data set, got {problem} There are: {listed(names)}.")
+        got = f"{checks.shown(wrong[0])}.{checks.did_you_mean(wrong[0], names)}" if wrong else "none."
+        raise SettingError(f"`fields` must be fields of the data set, got {got} There are: {listed(names)}.")
     # As in `LeRobotDataset`, the text of the task takes the place of a feature of its name.
     own = [name for name in known if name != _TASK]
     chosen = {name: files.feature(name) for name in own if fields is None or name in fields}
-    kinds = ("video", "image", "string")
     odd = [
-        f"{name!r} of dtype {one.dtype!r}"
-        for name, one in chosen.items()
-        if not (one.is_number or one.dtype in kinds)
+        f"{one.name!r} of dtype {one.dtype!r}" + " is a depth map" * (one.depth is not None)
+        for one in chosen.values()
+        if one.dtype != "video" and (one.kind is None or one.depth is not None)
     ]
     if odd:
-        rule = f"Fields must be numbers, or of dtype {listed(kinds)}, but these are not:\n{bullets(odd)}"
+        kinds = "numbers, or of dtype 'video', 'image' or 'string', depth maps of dtype 'video'"
+        rule = f"Fields must be {kinds}, but these are not:\n{checks.bullets(odd)}"
         raise SettingError(f"{rule}\nName the others by `fields`.")
-    lossy = [name for name, one in chosen.items() if one.depth is not None and one.dtype != "video"]
-    if lossy:
-        raise SettingError(
-            f"Depth maps must be of dtype 'video', but {listed(map(repr, lossy))} is of another one, and "
-            f"`ImageDecoder` would make 8 bits of its codes. Name the other fields by `fields`."
-        )
     return chosen
 
 
-def _chosen_episodes(episodes: Episodes, given: Sequence[int] | None) -> Int64:
-    """Places of the episodes that are wanted."""
+def _numbers_of_episodes(given: Sequence[int] | None) -> list[int] | None:
     if given is None:
-        return np.arange(len(episodes.number))
-    found = elements(given) if isinstance(given, Sized) else None
+        return None
+    found = checks.elements(given) if isinstance(given, Sized) else None
     if not found:
         rule, advice = "numbers of episodes, or None for all", "Give them in one list, such as [0, 1], or a range."
-        raise setting_error("episodes", rule, given, advice)
-    numbers = np.unique([whole_number(number, "episodes", at_least=0) for number in found])
-    missing = numbers[~np.isin(numbers, episodes.number)]
-    if len(missing):
-        first, last, count = episodes.number[0], episodes.number[-1], len(episodes.number)
-        rule = f"{count} episodes, numbered {first} to {last}"
-        raise SettingError(f"`episodes` must be episodes of the data set, which has {rule}, got {missing[0]}.")
-    return np.flatnonzero(np.isin(episodes.number, numbers))
-
-
-def _with_rows(episodes: Episodes, places: Int64) -> Int64:
-    found: Int64 = places[episodes.length[places] != 0]
-    if not len(found):
-        raise FileError(f"There are no episodes with rows. {CUT}.")
-    return found
+        raise checks.setting_error("episodes", rule, given, advice)
+    return [checks.whole_number(each, "episodes", at_least=0) for each in found]
 
 
 def _made(
-    files: LeRobotFiles,
-    episodes: Episodes,
-    places: Int64,
-    stored: Mapping[str, Feature],
-    *,
-    is_whole: bool,
-    has_task: bool,
+    files: LeRobotFiles, found: Episodes, stored: Mapping[str, Feature], *, is_whole: bool, has_task: bool
 ) -> Columns:
-    """Read the rows of some episodes; whole tables of rows must be of these where all are wanted."""
-    features = [one for one in stored.values() if _is_in_tables(one)]
-    parts: dict[str, list[Any]] = {feature.name: [] for feature in features}
-    tables: dict[str, list[int]] = {}
-    for place in places.tolist():
-        tables.setdefault(episodes.table[place], []).append(place)
-    rows_of: dict[int, dict[str, Any]] = {}
-    for table, of_table in tables.items():
-        if not episodes.length[of_table].any():
-            of_table = of_table if files.storage.exists(table) else []
-        if of_table:
-            rows_of |= _rows_of_table(files, episodes, table, of_table, features, is_whole=is_whole)
-    chosen = _with_rows(episodes, places)
-    for place in chosen.tolist():
-        for name, values in rows_of[place].items():
-            parts[name].append(values)
+    """Read the rows of episodes; whole tables of rows must be of these where all are wanted."""
+    rows = files.rows(found, [*stored.values()], is_whole=is_whole)
     if has_task:
-        used = np.unique(np.concatenate(parts[_OF_TASK]))
-        lacking = used[~np.isin(used, [*files.tasks])]
+        lacking = np.setdiff1d(rows[_OF_TASK], [*files.tasks])
         if len(lacking):
             where = f"the table of tasks of {files.storage.root!r}"
-            raise FileError(f"There is no task {lacking[0]} in {where}. {CUT}.")
-    arrays: dict[str, Array] = {
-        "number": episodes.number[chosen],
-        "first": first_column(episodes.length[chosen]),
-    }
-    for place, feature in enumerate(stored.values()):
-        if feature.name in parts and feature.is_number:
-            arrays[f"rows.{place}"] = np.concatenate(parts[feature.name])
-        elif feature.name in parts:
-            contents = [content for part in parts[feature.name] for content in part]
-            UNPACKED_BYTES.require(sum(map(len, contents)), f"the values of {feature.name!r} have {{}} bytes")
-            if feature.dtype == "image" and any(
-                is_gray_of_16_bits(np.frombuffer(each, np.uint8)) for each in contents
-            ):
-                raise FileError(
-                    f"The images of {feature.name!r} are gray of 16 bits, as those of depth, and `ImageDecoder` "
-                    f"would make 8 bits of them. Name the other fields by `fields`."
-                )
+            raise FileError(f"There is no task {lacking[0]:.0f} in {where}. {CUT}.")
+    videos = [*dict.fromkeys(name for names in found.video.values() for name in names)]
+    arrays: dict[str, Array] = {"number": found.number, "first": first_column(found.length)}
+    for place, (name, feature) in enumerate(stored.items()):
+        if name in found.video:
+            arrays[f"video.{place}"] = numbers_column(found.video[name], videos)
+            arrays[f"start.{place}"] = found.start_s[name]
+            arrays[f"end.{place}"] = found.end_s[name]
+        elif feature.is_number:
+            arrays[f"rows.{place}"] = rows[name]
+        else:
+            contents: list[bytes] = rows[name]
+            UNPACKED_BYTES.require(sum(map(len, contents)), f"the values of {name!r} have {{}} bytes")
+            if feature.dtype == "image":
+                _refuse_depth(name, contents)
             arrays[f"rows.{place}"] = np.frombuffer(b"".join(contents) or b"\0", np.uint8)
             arrays[f"ends.{place}"] = first_column([*map(len, contents)])
-    videos: dict[str, None] = {}
-    for name in episodes.video:
-        of_chosen = [episodes.video[name][place] for place in chosen.tolist()]
-        videos |= dict.fromkeys(of_chosen)
-    for place, name in enumerate(stored):
-        if name in episodes.video:
-            of_chosen = [episodes.video[name][each] for each in chosen.tolist()]
-            arrays[f"video.{place}"] = numbers_column(of_chosen, [*videos])
-            arrays[f"start.{place}"] = episodes.start_s[name][chosen]
-            arrays[f"end.{place}"] = episodes.end_s[name][chosen]
-    notes = {
-        "features": [*stored],
-        "fps": files.info["fps"],
-        "tasks": sorted(files.tasks.items()) if has_task else [],
-        "videos": [*videos],
-    }
+    tasks = sorted(files.tasks.items()) if has_task else []
+    notes = {"features": [*stored], "fps": files.info["fps"], "tasks": tasks, "videos": videos}
     return Columns(_KIND, arrays, notes)
 
 
-def _is_in_tables(feature: Feature) -> bool:
-    return feature.is_number or feature.dtype in ("image", "string")
-
-
-def _rows_of_table(
-    files: LeRobotFiles,
-    episodes: Episodes,
-    table: str,
-    places: Sequence[int],
-    features: Sequence[Feature],
-    *,
-    is_whole: bool,
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the rows of some episodes in a table, which must be complete and in order."""
-    only = None if is_whole else ("episode_index", episodes.number[[*places]].tolist())
-    columns, where = files.rows(table, features, only), repr(files.storage.path(table))
-    strange = columns["episode_index"][~np.isin(columns["episode_index"], episodes.number[[*places]])]
-    if is_whole and len(strange):
-        rule = f"{where} must have rows of the episodes that the tables of episodes list for it"
-        raise FileError(f"{rule}, got {np.count_nonzero(strange == strange[0])} of episode {strange[0]}. {CUT}.")
-    for place in places:
-        number, length = int(episodes.number[place]), int(episodes.length[place])
-        rows = np.flatnonzero(columns["episode_index"] == number)
-        if len(rows) != length:
-            rule = f"{where} must have {length} rows of the episode {number}, as its 'length' says"
-            raise FileError(f"{rule}, got {len(rows)}. {CUT}.")
-        expected = {"frame_index": np.arange(length), "index": int(episodes.first[place]) + np.arange(length)}
-        for name, numbers in expected.items():
-            wrong = np.flatnonzero(columns[name][rows] != numbers)
-            if len(wrong):
-                got, want = columns[name][rows[wrong[0]]], numbers[wrong[0]]
-                at = f"row {wrong[0]} of the episode {number} in {where}"
-                raise FileError(f"{name!r} must be {want} in {at}, got {got}. {CUT}.")
-        yield place, {name: _chosen_rows(values, rows) for name, values in columns.items()}
-
-
-def _chosen_rows(values: Any, rows: Int64) -> Any:
-    if isinstance(values, list):
-        return [values[row] for row in rows.tolist()]
-    if values.dtype.kind == "U":
-        return [text.encode() for text in values[rows].tolist()]
-    return values[rows]
+def _refuse_depth(name: str, contents: Sequence[bytes]) -> None:
+    if any(is_gray_of_16_bits(np.frombuffer(each, np.uint8)) for each in contents):
+        what = f"The images of {name!r} are gray of 16 bits, of which `ImageDecoder` would make 8"
+        raise FileError(f"{what}. Name the other fields by `fields`.")

@@ -109,22 +109,18 @@ def published_layout(storage: Storage) -> tuple[ClipLayout, list[str]]:
     where = repr(storage.path(FEATURES))
     names = _names(storage, where)
     cameras = [feature for feature, files in names.items() if {*_ALIASES.values()} <= files.keys()]
-    patterns: dict[str, str] = {}
-    for camera in cameras:
-        for field, alias in _ALIASES.items():
-            pattern = names[camera][alias].replace(camera, "{camera}")
-            if patterns.setdefault(field, pattern) != pattern:
-                got = f"{patterns[field]!r} and {pattern!r}"
-                raise FileError(f"{where} must name files of all cameras in one way, got {got}. {_ADVICE}")
+    patterns = {
+        field: names[camera][alias].replace(camera, "{camera}")
+        for camera in cameras[:1]
+        for field, alias in _ALIASES.items()
+    }
     for field, feature in _FEATURE_OF.items():
-        files = names.get(feature) or names.get(f"{feature}.offline")
-        if files:
-            patterns[field] = next(iter(files.values()))
-        elif field != "obstacles":
-            rule = f"{where} must have the feature {feature!r} or {f'{feature}.offline'!r}"
-            raise FileError(f"{rule}, it has: {listed(names)}. {_ADVICE}")
-    if not cameras:
-        raise FileError(f"{where} must have cameras: features with a video and its times. {_ADVICE}")
+        files = names.get(feature) or names.get(f"{feature}.offline") or {}
+        patterns.update((field, pattern) for pattern in [*files.values()][:1])
+    if not cameras or not {*_FEATURE_OF} - {"obstacles"} <= patterns.keys():
+        needed = listed(feature for field, feature in _FEATURE_OF.items() if field != "obstacles")
+        rule = f"{where} must have cameras, with a video and its times, and the features {needed}"
+        raise FileError(f"{rule}, got {listed(names)}. {_ADVICE}")
     try:
         return ClipLayout(**patterns), cameras
     except SettingError as error:
@@ -143,12 +139,11 @@ def _names(storage: Storage, where: str) -> Mapping[str, Mapping[str, str]]:
         for row in csv.DictReader(lines):
             chunk, members = row["chunk_path"], parse_json(row["clip_files_in_zip"] or "{}")
             files = {alias: f"{chunk}/{member}" for alias, member in members.items()} or {"": chunk}
-            names[row["feature"]] = {alias: _with_our_places(file) for alias, file in files.items()}
+            names[row["feature"]] = {
+                alias: file.replace("{chunk_id:04d}", "{chunk}").replace("{clip_id}", "{clip}")
+                for alias, file in files.items()
+            }
         return names
     except (KeyError, TypeError, AttributeError, ValueError, csv.Error) as error:
         rule = f"{where} must have the columns feature, chunk_path and clip_files_in_zip (JSON)"
         raise FileError(f"{rule}, but {type(error).__name__}: {error}. {_ADVICE}") from error
-
-
-def _with_our_places(pattern: str) -> str:
-    return pattern.replace("{chunk_id:04d}", "{chunk}").replace("{clip_id}", "{clip}")

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -15,17 +15,8 @@ from typing import Any, Literal
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    did_you_mean,
-    elements,
-    flag,
-    instance,
-    listed,
-    shown,
-    text,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework import checks
+from accvlab.dali_pipeline_framework.checks import listed, setting_error
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath, StoredFile, nearest
 from accvlab.dali_pipeline_framework.providers import Storage
@@ -37,10 +28,11 @@ from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.index_checks import require_usable
+from ..driving.listed_files import ListedFiles
 from ..driving.poses import half_period, last_before, require_known
 from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
-from .clip_files import ClipCalibration, ClipFiles, ListedColumns, ListedFiles, listed_clips
+from .clip_files import ClipCalibration, ClipFiles, listed_clips
 from .layout import FEATURES, ClipLayout, published_layout
 from .moments import Moments
 
@@ -122,51 +114,46 @@ class PhysicalAiProvider(DrivingProvider):
             SettingError: pyarrow is missing, or the clips lack requested parts.
         """
         storage = Storage(root, storage_options)
-        stride = whole_number(stride, "stride", at_least=1)
-        moments = None if moments is None else instance(moments, "moments", Moments)
-        wanted, scenes = settings.get("cameras"), settings.get("scenes")
-        columns = ListedColumns(
-            events=moments is not None and moments.needs_events,
-            validity=flag(valid_only, "valid_only"),
-            split=split is not None,
+        wanted = settings.get("cameras")
+        choice_of_clips = _Choice(
+            chunks=_chunk_numbers(chunks),
+            split=None if split is None else checks.text(split, "split"),
+            valid_only=checks.flag(valid_only, "valid_only"),
+            drops=checks.choice(missing, "missing", ("raise", "drop")) == "drop",
+            moments=None if moments is None else checks.instance(moments, "moments", Moments),
+            cameras=wanted or (),
+            scenes=settings.get("scenes"),
         )
-        drops = choice(missing, "missing", ("raise", "drop")) == "drop"
-        clips = _found_clips(storage, layout, chunks, wanted or (), columns, scenes, drops=drops)
-        clips = _of_split(clips, None if split is None else text(split, "split"), scenes, valid_only=valid_only)
-        clips = _chosen(clips, scenes, moments)
+        clips = choice_of_clips.chosen(choice_of_clips.found(storage, layout))
         names = sorted({camera for clip in clips for camera in clip.cameras})
         reference = (_FRONT if _FRONT in names else names[0]) if reference_camera is None else reference_camera
         if not isinstance(reference, str) or reference not in names:
-            hint = f"{did_you_mean(reference, names)} There are: {listed(names)}."
-            raise SettingError(f"`reference_camera` must be a camera of the clips, got {shown(reference)}.{hint}")
+            raise setting_error(
+                "reference_camera", "a camera of the clips", reference, _there_are(reference, names)
+            )
         if wanted is not None and {*wanted} <= {*names}:
             names = [name for name in names if name in wanted]
         parts = IndexParts(
             cameras=names,
             reference=reference,
-            stride=stride,
+            stride=checks.whole_number(stride, "stride", at_least=1),
             moments=moments,
             has_boxes=settings.get("boxes") is not False,
             has_vehicle_size=bool(settings.get("vehicle_size")),
             has_lenses=bool(settings.get("lenses")),
         )
         needed = parts.fields + ["obstacles"] * (settings.get("boxes") is True)
+        of_all = names if wanted is not None or choice_of_clips.drops else None
         of_frames = [reference] if moments is None else []
-        found = _with_files(clips, needed, None if wanted is None and not drops else names, of_frames, drops=drops)
-        dropped, clips = {clip.name for clip in clips} - {clip.name for clip in found}, found
-        if scenes is not None and dropped:
-            settings["scenes"] = [name for name in scenes if name not in dropped]
+        complete = choice_of_clips.complete(clips, needed, of_all, of_frames)
+        dropped, clips = {clip.name for clip in clips} - {clip.name for clip in complete}, complete
+        if settings.get("scenes") is not None and dropped:
+            settings["scenes"] = [name for name in settings["scenes"] or () if name not in dropped]
         key: dict[str, Any] = {"reader": "physical ai 4", "root": storage.root, "parts": attrs.asdict(parts)}
         key["layout"] = attrs.asdict(clips[0].layout)
         key["clips"] = [[clip.name, clip.chunk, clip.end, clip.events.tolist(), clip.cameras] for clip in clips]
         sources = parts.sources(clips)
-        try:
-            files = [file for file, _, _ in sources.values()]
-            index = cached_index(lambda: make_index(clips, parts), files, key, settings.get("index_cache"))
-        except FileNotFoundError:
-            for file, clip, camera in sources.values():
-                clip.require(file, camera)
-            raise
+        index = cached_index(lambda: make_index(clips, parts), sources, key, settings.get("index_cache"))
         require_usable(
             DrivingIndex.open(index),
             RequestedParts(settings).wants,
@@ -183,214 +170,209 @@ class PhysicalAiProvider(DrivingProvider):
             name, share = next(iter(lacking.items()))
             warn_user(
                 f"The poses of the vehicle (egomotion) cover a part of {len(lacking)} of {len(self.scene_names)} "
-                f"clips only: {share:.0%} of the frames of {name!r} are before or after them, and left out. Is "
-                f"the file complete?"
+                f"clips only: {share:.0%} of the frames of {name!r} are before or after them, and left out."
             )
 
 
-def _found_clips(
-    storage: Storage,
-    layout: ClipLayout | None,
-    chunks: str | Sequence[int] | None,
-    cameras: Sequence[str],
-    columns: ListedColumns,
-    scenes: Sequence[str] | None,
-    *,
-    drops: bool,
-) -> list[ClipFiles]:
-    """Find the clips: those that have an unpacked video, or those of the list that are in the chunks.
-
-    Where all are wanted, it warns of clips of these chunks that have no unpacked video, or notes them in the log
-    where those that lack files are dropped.
-    """
-    used, numbers = layout or ClipLayout(), _chunk_numbers(chunks)
-    unpacked = {} if storage.is_remote else used.found(Path(storage.root))
-    if not unpacked:
-        where = f"There are no videos {used.video!r} in {storage.root!r}"
-        if layout is not None:
-            raise FileError(f"{where}. Name them by `layout`, or leave it out to read the published archives.")
-        if not storage.exists(FEATURES):
-            raise FileError(
-                f"{where}, and no {FEATURES!r}, which says where the published archives are: download it into "
-                f"that folder. Files that lie elsewhere are named by `layout`."
-            )
-        return _published_clips(storage, numbers, cameras, columns, scenes)
-    if not used.needs_chunks and numbers is None and not storage.exists(used.clips):
-        return [ClipFiles(storage, used, name, cameras) for name, cameras in unpacked.items()]
-    of_list = {clip.name: clip for clip in listed_clips(storage, used, (), columns)}
-    for name in unpacked if scenes is None else [name for name in scenes if name in unpacked]:
-        if name not in of_list:
-            raise FileError(f"The clip {name!r} is not in {storage.path(used.clips)!r}.")
-    clips = [attrs.evolve(of_list[name], cameras=cameras) for name, cameras in unpacked.items() if name in of_list]
-    if not clips:
-        raise FileError(f"None of the clips that have videos is in {storage.path(used.clips)!r}.")
-    clips = _of_chunks(clips, numbers)
-    used_chunks = {clip.chunk for clip in clips}
-    lacking = [name for name, clip in of_list.items() if name not in unpacked and clip.chunk in used_chunks]
-    if lacking and scenes is None:
-        where = f"{storage.path(used.clips)!r} lists for the chunks {listed(sorted(used_chunks))}"
-        what = f"have no video {used.video!r}, and are left out: {listed(lacking, 5)}"
-        (_logger.warning if drops else warn_user)(f"{len(lacking)} clip(s) that {where} {what}.")
-    return clips
-
-
-def _published_clips(
-    storage: Storage,
-    chunks: Sequence[int] | None,
-    wanted: Sequence[str],
-    columns: ListedColumns,
-    scenes: Sequence[str] | None,
-) -> list[ClipFiles]:
-    layout, cameras = published_layout(storage)
-    clips = listed_clips(storage, layout, cameras, columns)
-    if chunks is None:
-        archive = layout.ego_motion.rpartition("/")[0]
-        folder, _, name = archive.rpartition("/")
-        expression = re.compile(re.escape(name).replace(re.escape("{chunk}"), r"(\d+)"))
-        found = [expression.fullmatch(entry.name) for entry in storage.list_folder(folder)]
-        chunks = [int(match[1]) for match in found if match]
-        if not chunks:
-            raise FileError(f"There are no archives {archive!r} in {storage.root!r}: download at least one chunk.")
-    clips = _of_chunks(clips, chunks)
-    if not (wanted and storage.is_remote):
-        needed = [clip for clip in clips if scenes is None or clip.name in scenes] or clips
-        of_chunks = [*{clip.chunk: clip for clip in needed}.values()]
-        if storage.is_remote:
-            of_chunks = of_chunks[:1]  # each is a request
-        files = ListedFiles()
-        there = [
-            camera
-            for camera in cameras
-            if camera in wanted or any(files.has(clip.source("video", camera)) for clip in of_chunks)
-        ]
-        cameras = there or cameras
-    return [attrs.evolve(clip, cameras=cameras) for clip in clips]
+def _there_are(name: object, known: Collection[str]) -> str:
+    return f"{checks.did_you_mean(name, known)} There are: {listed(sorted(known))}.".strip()
 
 
 def _chunk_numbers(chunks: str | Sequence[int] | None) -> Sequence[int] | None:
     if chunks is None:
         return None
-    numbers = elements(chunks)
+    numbers = checks.elements(chunks)
     if numbers is not None:
-        return [whole_number(chunk, "chunks", at_least=0) for chunk in numbers]
+        return [checks.whole_number(chunk, "chunks", at_least=0) for chunk in numbers]
     first, _, end = str(chunks).partition("-")
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
-        raise SettingError(f"`chunks` must be as '0-7', which is 0 to 6, or whole numbers, got {chunks!r}.")
+        raise setting_error("chunks", "as '0-7', which is 0 to 6, or whole numbers", chunks)
     return range(int(first), int(end))
 
 
-def _of_chunks(clips: Sequence[ClipFiles], chunks: Sequence[int] | None) -> list[ClipFiles]:
-    known = {clip.chunk for clip in clips}
-    for chunk in chunks or ():
-        if chunk not in known and not isinstance(chunks, range):
-            raise SettingError(
-                f"`chunks` must be chunks of the list of clips, got {chunk}. It has: {listed(sorted(known))}."
-            )
-    found = [clip for clip in clips if chunks is None or clip.chunk in chunks]
-    if not found:
-        raise SettingError(
-            f"There are no clips of `chunks` {chunks}. The list of clips has: {listed(sorted(known))}."
-        )
-    return found
+@attrs.frozen(kw_only=True)
+class _Choice:
+    """Which clips are wanted.
 
-
-def _of_split(
-    clips: Sequence[ClipFiles], split: str | None, scenes: Sequence[str] | None, *, valid_only: bool
-) -> list[ClipFiles]:
-    """Those of the clips that the publishers mean for a use; all where the list does not say."""
-    has_splits = any(clip.split for clip in clips)
-    if split not in (None, _TRAIN) and not has_splits:
-        where = repr(clips[0].storage.path(clips[0].layout.clips))
-        raise SettingError(f"`split` needs a column 'split' in {where}, got {split!r}. Leave it out.")
-    kept = [
-        clip
-        for clip in clips
-        if (clip.is_valid or not valid_only) and (split is None or not has_splits or clip.split == split)
-    ]
-    names = {clip.name for clip in kept}
-    for clip in clips:
-        if scenes is not None and clip.name in scenes and clip.name not in names:
-            why = f"is of the split {clip.split!r}: give that as `split`, or None"
-            if clip.is_valid or not valid_only:
-                raise SettingError(f"The clip {clip.name!r} of `scenes` {why}.")
-            raise SettingError(f"The clip {clip.name!r} of `scenes` is not valid: give `valid_only=False`.")
-    if not kept:
-        counts = Counter(f"{clip.split or 'no split'}{', not valid' * (not clip.is_valid)}" for clip in clips)
-        there = "; ".join(f"{count} of {kind}" for kind, count in sorted(counts.items()))
-        raise SettingError(
-            f"There are no clips of the split {split!r} that are wanted. The chunks have: {there}. See `split` "
-            f"and `valid_only`."
-        )
-    if len(kept) < len(clips):
-        _logger.info(
-            "%d of %d clips are not valid, or of other splits than %s.", len(clips) - len(kept), len(clips), split
-        )
-    return kept
-
-
-def _with_files(
-    clips: Sequence[ClipFiles],
-    fields: Sequence[str],
-    cameras: Sequence[str] | None,
-    of_frames: Sequence[str],
-    *,
-    drops: bool,
-) -> list[ClipFiles]:
-    """The clips that have all files of some kinds, and of cameras (None: those of each); others are refused.
-
-    Of the cameras of which only the times are needed, ``of_frames``, there may be no videos.
+    Attributes:
+        chunks: Numbers of their chunks; None for all.
+        split: Their split; None for all.
+        valid_only: Whether only those are that the list of clips calls valid.
+        drops: Whether those that lack files are left out.
+        moments: When there are samples.
+        cameras: Names of the cameras that are requested; empty for all.
+        scenes: Names of the clips that are requested; None for all.
     """
-    files, kept = ListedFiles(), []
-    lacking: list[FileError] = []
-    for clip in clips:
-        needed = [(field, "") for field in fields]
-        of_clip = clip.cameras if cameras is None else cameras
-        needed += [(field, camera) for camera in of_clip for field in ("times", "video")]
-        needed += [("times", camera) for camera in of_frames]
-        error = next((found for each in needed if (found := _lacking(files, clip, *each, drops=drops))), None)
-        if error is None:
-            kept.append(clip)
-        elif drops:
-            lacking.append(error)
-        else:
-            raise error
-    if not kept:
-        raise lacking[0]
-    if lacking:
-        _logger.warning("%d of %d clips lack files and are left out. %s", len(lacking), len(clips), lacking[0])
-    return kept
 
+    chunks: Sequence[int] | None
+    split: str | None
+    valid_only: bool
+    drops: bool
+    moments: Moments | None
+    cameras: Sequence[str]
+    scenes: Sequence[str] | None
 
-def _lacking(files: ListedFiles, clip: ClipFiles, field: str, camera: str, *, drops: bool) -> FileError | None:
-    """Make the error of a file that a clip lacks, or of its archive; None where it is there."""
-    file, source = clip.file(field, camera), clip.source(field, camera)
-    # Of files of whole chunks at a URL, those that are missing are found when they are read.
-    if not (drops or clip.name in file.name) or files.has(file):
-        return None
-    return clip.missing(file if files.has_any(file) or file == source else source, camera)
+    @property
+    def _columns(self) -> list[str]:
+        """Optional columns of the list of clips that are read."""
+        needs_events = self.moments is not None and self.moments.needs_events
+        columns = ["event_t0s", "end_timestamp"] * needs_events + ["clip_is_valid"] * self.valid_only
+        return columns + ["split"] * (self.split is not None)
 
+    def found(self, storage: Storage, layout: ClipLayout | None) -> list[ClipFiles]:
+        """Find the clips: those that have an unpacked video, or those of the list that are in the chunks.
 
-def _chosen(clips: list[ClipFiles], scenes: Sequence[str] | None, moments: Moments | None) -> list[ClipFiles]:
-    """Those of the clips that are requested, so that the files of no others are read."""
-    names = {clip.name for clip in clips}
-    at = moments.at if moments is not None else None
-    for name in at if isinstance(at, dict) else ():
-        if name not in names:
-            hint = f"{did_you_mean(name, names)} There are: {listed(sorted(names))}."
-            raise SettingError(f"`at` must have names of clips, got {name!r}.{hint}")
-    if scenes is not None and {*scenes} <= names:
-        clips = [clip for clip in clips if clip.name in scenes]
-    if moments is not None and moments.needs_events and not any(len(clip.events) for clip in clips):
-        where = repr(clips[0].storage.path(clips[0].layout.clips))
-        rule = f"{where} must have event_t0s and end_timestamp of the clips for `Moments(at={moments.at!r})`"
-        raise FileError(f"{rule}. Give times: `Moments(at=[5.1])` or `Moments(every_s=0.5)`.")
-    if moments is None:
+        Where all are wanted, it warns of clips of these chunks that have no unpacked video, or notes them in the
+        log where those that lack files are dropped.
+        """
+        used = layout or ClipLayout()
+        unpacked = {} if storage.is_remote else used.found(Path(storage.root))
+        if not unpacked:
+            where = f"There are no videos {used.video!r} in {storage.root!r}"
+            if layout is not None:
+                raise FileError(f"{where}. Name them by `layout`, or leave it out to read the published archives.")
+            if not storage.exists(FEATURES):
+                advice = "download it, or name files that lie elsewhere by `layout`"
+                raise FileError(f"{where}, and no {FEATURES!r}, which names the published archives: {advice}.")
+            return self._published(storage)
+        if not used.needs_chunks and self.chunks is None and not storage.exists(used.clips):
+            return [ClipFiles(storage, used, name, cameras) for name, cameras in unpacked.items()]
+        of_list = {clip.name: clip for clip in listed_clips(storage, used, (), self._columns)}
+        where = repr(storage.path(used.clips))
+        for name in unpacked:
+            if name not in of_list and (self.scenes is None or name in self.scenes):
+                raise FileError(f"The clip {name!r} is not in {where}.")
+        clips = [attrs.evolve(of_list[name], cameras=unpacked[name]) for name in unpacked if name in of_list]
+        clips = self._of_chunks(clips)
+        chunks = sorted({clip.chunk for clip in clips})
+        lacking = [name for name, clip in of_list.items() if name not in unpacked and clip.chunk in chunks]
+        if lacking and self.scenes is None:
+            (_logger.warning if self.drops else warn_user)(
+                f"{len(lacking)} clip(s) that {where} lists for the chunks {listed(chunks)} have no video "
+                f"{used.video!r}, and are left out: {listed(lacking, 5)}."
+            )
         return clips
-    times = [moments.of_list(clip.name, clip.events, clip.end) for clip in clips]
-    chosen = [clip for clip, of_clip in zip(clips, times, strict=True) if of_clip is None or len(of_clip)]
-    if not chosen:
-        raise FileError(f"None of {len(clips)} clip(s) in {clips[0].storage.root!r} has a sample at {moments}.")
-    return chosen
+
+    def _published(self, storage: Storage) -> list[ClipFiles]:
+        layout, cameras = published_layout(storage)
+        clips, chunks = listed_clips(storage, layout, cameras, self._columns), self.chunks
+        if chunks is None:
+            archive = layout.ego_motion.rpartition("/")[0]
+            folder, _, name = archive.rpartition("/")
+            expression = re.compile(re.escape(name).replace(re.escape("{chunk}"), r"(\d+)"))
+            found = [expression.fullmatch(entry.name) for entry in storage.list_folder(folder)]
+            chunks = [int(match[1]) for match in found if match]
+            if not chunks:
+                where = f"{archive!r} in {storage.root!r}"
+                raise FileError(f"There are no archives {where}: download at least one chunk.")
+        clips = attrs.evolve(self, chunks=chunks)._of_chunks(clips)
+        if self.cameras and storage.is_remote:
+            return clips
+        needed = [clip for clip in clips if self.scenes is None or clip.name in self.scenes] or clips
+        of_chunks = [*{clip.chunk: clip for clip in needed}.values()][: 1 if storage.is_remote else None]
+        files = ListedFiles()  # of a URL, those of one chunk: each is a request
+        there = [
+            camera
+            for camera in cameras
+            if camera in self.cameras or any(files.has(clip.source("video", camera)) for clip in of_chunks)
+        ]
+        return [attrs.evolve(clip, cameras=there or cameras) for clip in clips]
+
+    def _of_chunks(self, clips: Sequence[ClipFiles]) -> list[ClipFiles]:
+        known, chunks = sorted({clip.chunk for clip in clips}), self.chunks
+        found = [clip for clip in clips if chunks is None or clip.chunk in chunks]
+        if not found or (isinstance(chunks, list) and not {*chunks} <= {*known}):
+            raise setting_error("chunks", "chunks of the list of clips", chunks, f"It has: {listed(known)}.")
+        return found
+
+    def chosen(self, clips: Sequence[ClipFiles]) -> list[ClipFiles]:
+        """Choose those of clips that are requested, so that the files of no others are read."""
+        where = repr(clips[0].storage.path(clips[0].layout.clips))
+        has_splits = any(clip.split for clip in clips)
+        if self.split not in (None, _TRAIN) and not has_splits:
+            raise SettingError(f"`split` needs a column 'split' in {where}, got {self.split!r}. Leave it out.")
+
+        def why_not(clip: ClipFiles) -> str:
+            if not clip.is_valid:  # which is read where it counts only
+                return "is not valid: give `valid_only=False`"
+            if not has_splits or self.split in (None, clip.split):
+                return ""
+            return f"is of the split {clip.split!r}: give that as `split`, or None"
+
+        reasons = {clip.name: why_not(clip) for clip in clips}
+        for name in self.scenes or ():
+            if reasons.get(name):
+                raise SettingError(f"The clip {name!r} of `scenes` {reasons[name]}.")
+        kept = [clip for clip in clips if not reasons[clip.name]]
+        if not kept:
+            counts = sorted(Counter(reasons.values()).items())
+            there = "; ".join(f"{count} {reason}" for reason, count in counts)
+            raise SettingError(f"There are no clips of the split {self.split!r}. Of the others, {there}.")
+        if len(kept) < len(clips):
+            count = len(clips) - len(kept)
+            _logger.info("%d of %d clips are not valid, or of other splits.", count, len(clips))
+        return self._with_samples(kept, where)
+
+    def _with_samples(self, clips: list[ClipFiles], where: str) -> list[ClipFiles]:
+        """Those of clips that are named, and have samples, as far as the list of clips says so."""
+        names, moments = {clip.name for clip in clips}, self.moments
+        at = moments.at if moments is not None else None
+        for name in at if isinstance(at, dict) else ():
+            if name not in names:
+                raise SettingError(f"`at` must have names of clips, got {name!r}. {_there_are(name, names)}")
+        if self.scenes is not None and {*self.scenes} <= names:
+            clips = [clip for clip in clips if clip.name in self.scenes]
+        if moments is None:
+            return clips
+        if moments.needs_events and not any(len(clip.events) for clip in clips):
+            rule = f"{where} must have event_t0s and end_timestamp of the clips for `Moments(at={moments.at!r})`"
+            raise FileError(f"{rule}. Give times: `Moments(at=[5.1])` or `Moments(every_s=0.5)`.")
+        times = [moments.of_list(clip.name, clip.events, clip.end) for clip in clips]
+        chosen = [clip for clip, of_clip in zip(clips, times, strict=True) if of_clip is None or len(of_clip)]
+        if not chosen:
+            raise _no_sample(clips, moments)
+        return chosen
+
+    def complete(
+        self,
+        clips: Sequence[ClipFiles],
+        fields: Sequence[str],
+        cameras: Sequence[str] | None,
+        of_frames: Sequence[str],
+    ) -> list[ClipFiles]:
+        """Choose the clips that have all files of some kinds, and of cameras (None: those of each).
+
+        Others are refused, or left out. Of the cameras of which only the times are needed, ``of_frames``, there
+        may be no videos.
+        """
+        files, kept, errors = ListedFiles(), list[ClipFiles](), list[FileError]()
+        for clip in clips:
+            needed = [(field, "") for field in fields] + [("times", camera) for camera in of_frames]
+            of_clip = clip.cameras if cameras is None else cameras
+            needed += [(field, camera) for camera in of_clip for field in ("times", "video")]
+            lacking = next((each for each in needed if not self._has(files, clip, *each)), None)
+            if lacking is None:
+                kept.append(clip)
+                continue
+            file, source = clip.file(*lacking), clip.source(*lacking)
+            errors.append(clip.missing(file if files.has_any(file) or file == source else source, lacking[1]))
+            if not self.drops:
+                break
+        if errors and not (kept and self.drops):
+            raise errors[0]
+        if errors:
+            _logger.warning("%d of %d clips lack files and are left out. %s", len(errors), len(clips), errors[0])
+        return kept
+
+    def _has(self, files: ListedFiles, clip: ClipFiles, field: str, camera: str) -> bool:
+        file = clip.file(field, camera)
+        # Of files of whole chunks at a URL, those that are missing are found when they are read.
+        is_left = clip.storage.is_remote and not self.drops and clip.name not in file.name
+        return is_left or files.has(file)
+
+
+def _no_sample(clips: Sequence[ClipFiles], moments: Moments | None) -> FileError:
+    return FileError(f"None of {len(clips)} clip(s) in {clips[0].storage.root!r} has a sample at {moments}.")
 
 
 @attrs.frozen(kw_only=True)
@@ -426,17 +408,13 @@ class IndexParts:
         wanted = [*self.cameras, *[self.reference] * (self.moments is None and self.reference not in self.cameras)]
         return [camera for camera in wanted if camera in clip.cameras]
 
-    def sources(self, clips: Sequence[ClipFiles]) -> dict[str, tuple[StoredFile, ClipFiles, str]]:
-        """Files, and archives, that an index is made of, by name; with a clip and a camera that need it."""
-        files: dict[str, tuple[StoredFile, ClipFiles, str]] = {}
-        for clip in clips:
-            of_clip = [(clip.source(field), clip, "") for field in self.fields]
-            of_clip += [(clip.source("times", camera), clip, camera) for camera in self.timed(clip)]
-            files |= {each[0].name: each for each in of_clip if each[0].name not in files}
-        of_boxes = [(clip.source("obstacles"), clip, "") for clip in clips if self.has_boxes]
-        boxes = {each[0].name: each for each in of_boxes}
-        files |= {name: each for name, each in boxes.items() if each[0].storage.exists(name)}
-        return dict(sorted(files.items()))
+    def sources(self, clips: Sequence[ClipFiles]) -> list[StoredFile]:
+        """Files, and archives, that an index is made of."""
+        storage = clips[0].storage
+        names = {clip.source(field).name for clip in clips for field in self.fields}
+        names |= {clip.source("times", camera).name for clip in clips for camera in self.timed(clip)}
+        boxes = {clip.source("obstacles").name for clip in clips if self.has_boxes}
+        return [StoredFile(storage, name) for name in sorted({*names, *filter(storage.exists, boxes)})]
 
 
 def make_index(clips: Sequence[ClipFiles], parts: IndexParts) -> DrivingIndex:
@@ -450,7 +428,7 @@ def make_index(clips: Sequence[ClipFiles], parts: IndexParts) -> DrivingIndex:
         pairs = [*threads.map(lambda clip: _scene(clip, calibration, parts), clips)]
     scenes = [scene for scene, _ in pairs if len(scene.time)]
     if not scenes:
-        raise FileError(f"None of {len(clips)} clip(s) in {storage.root!r} has a sample at {parts.moments}.")
+        raise _no_sample(clips, parts.moments)
     lacking = {scene.name: share for scene, share in pairs if share > _USUAL_SHARE}
     origin = {"format": "PhysicalAI-AV", "root": storage.root, _WITHOUT_MOTION: lacking}
     return index_of_scenes(scenes, base="ego", camera_names=parts.cameras, origin=origin)
