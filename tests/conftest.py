@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -17,8 +18,12 @@ from types import FrameType
 import psutil
 import pytest
 from hypothesis import settings
-from support.child_processes import end_with_stacks, worker_pids
-from support.shared_data import must_not_be_skipped
+
+# So that the asserts of helpers show their values, as those of tests; before the helpers are imported.
+pytest.register_assert_rewrite(*({"support", "driving_support"} - sys.modules.keys()))
+
+from support.child_processes import end_with_stacks, worker_pids  # noqa: E402
+from support.shared_data import must_not_be_skipped  # noqa: E402
 
 # Before PyTorch is imported. Its threads wait busily for each other, which takes the time of other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

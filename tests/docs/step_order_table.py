@@ -40,7 +40,7 @@ _BEFORE: dict[str, list[PipelineStepBase]] = {
     "MeanStdDev to CHW": [ImageDecoder("image", False), _TO_CHW],
 }
 _STRETCH = AffineTransformer.ResizingMode.STRETCH
-_STEPS: dict[str, PipelineStepBase] = {
+STEPS: dict[str, PipelineStepBase] = {
     "ImageDecoder": ImageDecoder("image", False),
     "ImageResizer, ImageResizeCropFlipper with `is_encoded`": ImageResizer(
         "image", output_hw=[4, 6], is_encoded=True
@@ -61,7 +61,7 @@ _STEPS: dict[str, PipelineStepBase] = {
 def table() -> str:
     """Return the table in Markdown."""
     rows = [["", *_BEFORE], ["---"] * (1 + len(_BEFORE))]
-    for name, step in _STEPS.items():
+    for name, step in STEPS.items():
         rows.append([name, *(_outcome([*before, step]) for before in _BEFORE.values())])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

@@ -11,6 +11,7 @@ from PIL import Image
 from step_pictures.gallery import PICTURES, save
 from step_pictures.scene import Scene
 from support.laws import spread
+from support.public_steps import PUBLIC_STEPS
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
@@ -104,6 +105,14 @@ def test_unknown_pictures_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         make_pictures(["image_shrinker", "--output", str(tmp_path)])
     assert "there are no pictures of image_shrinker; there are: affine_transformer," in capsys.readouterr().err
+
+
+def test_the_table_of_orders_has_all_steps_that_change_images():
+    of_images = {name for name, case in PUBLIC_STEPS.items() if case.samples[0].has_child("image")}
+    in_table = {type(step).__name__ for step in step_order_table.STEPS.values()}
+    assert of_images - in_table == {"AxesLayoutSetter", "VideoDecoder"}, (
+        "add them to `STEPS` of step_order_table.py"
+    )
 
 
 def test_the_table_of_orders_is_what_the_steps_declare():

@@ -305,7 +305,7 @@ class TestSubject:
             ("commanded:Broken", "takes arguments (index, data_root), and is called without any"),
             ("commanded:ROOT.nam", "'commanded:ROOT.nam' has no function 'nam'. Did you mean 'name'"),
             ("commanded:STREAMPETR", "name a function that returns recipe.loader(...)"),
-            ("data", "The folder 'data' is not recognised as a data set (NuScenes, LeRobot, Argoverse, "),
+            ("own", "The folder 'own' is not recognised as a data set (NuScenes, LeRobot, Argoverse, "),
             ("uncommanded:loader", "cannot be imported"),
             ("commanded:loaders", "has no function 'loaders'. Did you mean 'loader'"),
             (

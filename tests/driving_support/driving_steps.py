@@ -138,6 +138,8 @@ DRIVING_SETTINGS = StepSettings(
         "closing_distance",
         "command_distance",
         "fill_value",
+        "flip_prob_x",
+        "flip_prob_y",
         "line_width",
     },
     ranges={"depth_range", "x_range", "y_range"},

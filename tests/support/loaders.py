@@ -166,7 +166,7 @@ def _function_of_the_epoch(epoch: int) -> list[int]:
     return [(7 * place + epoch) % 22 for place in range(22 - 9 * (epoch % 2))]
 
 
-# Orders of samplers that are planned per epoch.
+# Orders of samplers that are planned per epoch. Tests stop after several batches of an epoch: of about 22 samples.
 PLANNED: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: by_sampler(ShuffledSampler(22, seed=3)),
     "shuffled, padded": lambda: by_sampler(ShuffledSampler(22, seed=3, last_batch="pad")),

@@ -49,9 +49,16 @@ class StepSettings:
         return cls(**{**self.good[step], **other})
 
     def assert_all_are_known(self, *left_out: str) -> None:
-        """Each step of the package can be made, and each name of a kind is a setting."""
-        assert untried_steps(self.room, self.good.keys()) == {*left_out}
+        """Each step of the package can be made; each number is of a kind, and each name of a kind is a setting."""
+        assert untried_steps(self.room, self.good.keys()) == {*left_out}, "add them to `GOOD`, or take them out"
         names = self._all_lists | self.whole_numbers | self.numbers | self.ranges
+        numbers = {
+            name
+            for step in self.good
+            for name, parameter in self._parameters(step).items()
+            if str(parameter.annotation) in ("int", "float")
+        }
+        assert numbers - names == set(), "add them to the numbers or whole numbers of the `StepSettings`"
         assert {name for step in self.good for name in self._names(step, names)} == names
         for step in self.good:
             assert self.made(step)
