@@ -236,7 +236,6 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("dtypes", "values", "words", "is_overflow"),
         [(*row, table is OVERFLOWS) for table in (REFUSED, OVERFLOWS) for row in table],
-        ids=repr,
     )
     def test_what_does_not_fit(self, dtypes, values, words, is_overflow):
         for dtype, value in itertools.product(dtypes, values):
