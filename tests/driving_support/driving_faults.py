@@ -135,7 +135,7 @@ def _boxes(change: Callable[[np.ndarray], np.ndarray], yaw: Callable[[np.ndarray
 
 
 UPRIGHT, SIDES = (
-    r"images must be upright: sample \d+, camera 0 '\w+': its y axis is \d+ deg off down",
+    r"images must be upright: sample \d+, camera 0 '\w+': its y axis is \d+ deg off straight down",
     "looks to the",
 )
 HEADING = "vehicles must move along their heading: .*boxes.yaws: .*"

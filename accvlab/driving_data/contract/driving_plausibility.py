@@ -95,7 +95,7 @@ def _driving(drive: Drive) -> Finding:
         return angles_deg(of[drives], np.array([[1.0, 0, 0]]))
 
     given, poses = off(motion), drive.world_from_ego
-    figure = f"vehicle: {range_text(speeds)} m/s"
+    figure = f"ego vehicle: {range_text(speeds)} m/s"
     figure += f", {np.median(given):.0f} deg off its heading (median)" if drives.any() else ""
     causes = {_INVERSE: driven(np.linalg.inv(poses)), _TRANSPOSED: driven(_transposed(poses))}
     causes |= {f"The axes of the vehicle seem to be {how}": of for how, of in axes_changed(motion).items()}
@@ -242,7 +242,7 @@ def _headings(drive: Drive, are_velocities_sound: bool) -> Finding:
     }
     causes |= {f"Yaws seem to be {how}": of for how, of in axes_changed(drive.headings).items()}
     without = {name: is_off(headings) for name, headings in causes.items()}
-    figure = f"headings: {(~given[0]).sum()} of {len(moving)} moving vehicles along theirs" * bool(len(moving))
+    figure = f"headings: {(~given[0]).sum()} of {len(moving)} moving vehicles move along them" * bool(len(moving))
     for kind, frames, what in (
         (0, drive.frame[moving], "move across or against their heading"),
         (1, drive.frame[first], "turn in the world as the own vehicle does"),
@@ -375,8 +375,8 @@ def _axes(views: Sequence[_View]) -> Finding:
     }
     hints = [hint for hint, of in down.items() if all(of(view.mounted) > 0.8 for view in wrong)]
     hint = hints[0] if hints else "Check the rotation: inverse, axes, and the order of quaternions (w first)."
-    lines = _lines(wrong, lambda view: f"its y axis is {view.tilt_deg:.0f} deg off down")
-    figure = f"cameras: y axes {range_text([view.tilt_deg for view in views], 0)} deg off down"
+    lines = _lines(wrong, lambda view: f"its y axis is {view.tilt_deg:.0f} deg off straight down")
+    figure = f"cameras: y axes {range_text([view.tilt_deg for view in views], 0)} deg off straight down"
     return Finding("images must be upright", figure, _together(lines, hint))
 
 

@@ -315,7 +315,7 @@ def _kitti() -> Files:
         "Tr_velo_cam 0 -1 0 0 0 0 -1 -0.08 1 0 0 -0.27\nTr_imu_velo 1 0 0 -0.8 0 1 0 0.3 0 0 1 -0.8\n",
         "label_02": "0 5 Car 0 0 -1.5 20 20 40 40 1.5 1.7 4.2 2 1.6 10 -1.57\n"
         "0 -1 DontCare -1 -1 -10 1 2 9 9 -1 -1 -1 -1000 -1000 -1000 -10\n",
-        "oxts": "".join(f"49 8.{number} 110" + " 0" * 27 + "\n" for number in range(2)),
+        "oxts": "".join(f"49 8.0000{number} 110" + " 0" * 27 + "\n" for number in range(2)),
     }
     images = {f"image_02/0000/{number:06d}.png": picture((48, 64), number, suffix=".png") for number in range(2)}
     files = {f"{name}/0000.txt": text for name, text in texts.items()} | images

@@ -138,8 +138,8 @@ def test_figures_are_returned(drives):
     assert figures[3].startswith(
         "cameras: look to ring_front_center 0, ring_front_left 45, ring_front_right -45, "
     )
-    kinds = "samples cameras cameras cameras images views boxes vehicles vehicle objects headings"
-    assert [line.split(":")[0] for line in figures] == kinds.split()
+    kinds = "samples,cameras,cameras,cameras,images,views,boxes,vehicles,ego vehicle,objects,headings"
+    assert [line.split(":")[0] for line in figures] == kinds.split(",")
 
 
 def test_figures_come_before_what_is_wrong(drives):
