@@ -486,17 +486,6 @@ class DrivingProvider(DataProvider):
             clips.append(self._frame_images.encoded(keys, frames[0], camera, self._video_kinds))
         return clips
 
-    def first_image_file(self) -> UInt8 | None:
-        """Read the image of the first camera in the first sample; None where there is no camera, or a video.
-
-        Raises:
-            FileError: It cannot be read.
-        """
-        cameras = self._index.cameras
-        if cameras is None or not self.camera_names or self._is_video:
-            return None
-        return np.asarray(self._image(cameras, self._frame(0), self._camera_numbers[0]))
-
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
         """Check samples by the rules of driving data, see `DataProvider.contract_findings`.
 
