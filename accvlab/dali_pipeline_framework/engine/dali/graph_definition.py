@@ -52,12 +52,15 @@ def define_graph(pipeline: Pipeline, define: Callable[[], tuple[DataNode, ...]],
     if has_conditionals:
         define = _converted(define)
         vars(pipeline).update(_conditionals_enabled=True, _condition_stack=_ConditionStack())
+    local = dali_pipeline.pipeline_tls
+    outer, depth = Pipeline.current(), len(getattr(local, "pipeline_stack", ()))
     try:
         # DALI finds where the stack of calls of an operator begins by the name of this function.
         dali_pipeline._generate_graph(pipeline, define, (), {})
     finally:
-        if Pipeline.current() is pipeline:  # a signal handler has raised as DALI's `with` ended
-            Pipeline.pop_current()
+        if Pipeline.current() is pipeline:  # a signal handler has raised as DALI's `with` began or ended
+            local.current_pipeline = outer
+            del getattr(local, "pipeline_stack", [])[depth:]
 
 
 def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
