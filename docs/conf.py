@@ -66,7 +66,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|FrameNumbers|Colors|(.*\.)?FrameMemory"),
     (r"py:.*", r"Packet|VideoStream|av\..*"),
     (r"py:.*", r"Float64|Float64Array|Array|ArrayLike|Figure|Unpack|DrivingFieldSettings|DrawKey|Lengths"),
-    (r"py:.*", r"Bool|Float32|Int32|Int64|UInt8|Batch"),
+    (r"py:.*", r"Bool|Float32|Int32|Int64|UInt8|Batch|Shown"),
     (r"py:.*", r"(.*\.)?(ProviderSettings|DrivingFieldSettings|RecipeSettings)"),
     (r"py:.*", r"(.*\.)?(Frame|Camera|Lidar|Box|Box2d|Line|Motion)Columns"),
     (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self|_Step|ArraySteps)"),

@@ -97,7 +97,7 @@ def _read_arrow_file(path: Path) -> None:
 
     file = ArrowFile(str(path))
     for name in file.names:
-        with contextlib.suppress(_errors()):
+        with contextlib.suppress(_errors(), OverflowError):  # of dates, by pyarrow
             file.column(name).to_pylist()
     for row in range(min(file.num_rows, 100)):
         content = file.content("image", row)

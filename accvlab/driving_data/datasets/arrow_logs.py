@@ -149,8 +149,13 @@ class LogFiles:
     @cached_property
     def frame_tokens(self) -> list[str]:
         """Name of each frame: the ``uuid`` that py123d gives it."""
-        found = self.file(SYNC).column("sync.uuid").to_pylist()
-        return [str(each if isinstance(each, uuid.UUID) else uuid.UUID(bytes=each)) for each in found]
+        column = self.file(SYNC).column("sync.uuid")
+        try:
+            found = column.to_pylist()
+            return [str(each if isinstance(each, uuid.UUID) else uuid.UUID(bytes=each)) for each in found]
+        except (TypeError, ValueError, OverflowError) as error:
+            rule = f"'sync.uuid' of {self.file(SYNC).path!r} must have a UUID of 16 bytes for each frame"
+            raise FileError(f"{rule}, got {column.type}: {error}.") from error
 
     @cached_property
     def ego(self) -> Trajectory:

@@ -150,7 +150,7 @@ class DetectorSettings(RecipeSettings):
     """Name of the matrices in a batch that lead from the scene to pixels."""
 
     boxes_z: ClassVar[str] = "bottom"
-    """What z of boxes in a batch is: ``"bottom"`` or ``"center"``."""
+    """Place of z in boxes of a batch, ``"bottom"`` or ``"center"``."""
 
     def normalizer(self) -> ImageMeanStdDevNormalizer:
         """The step that normalizes images."""

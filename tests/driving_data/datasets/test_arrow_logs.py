@@ -340,6 +340,10 @@ ERRORS = {  # what is changed, and the words of the message
         of_camera(camera_model="orthographic"),
         "must be pinhole, fisheye_mei or ftheta, got 'orthographic'",
     ),
+    "numbers as names of frames": (
+        of_column("sync", "uuid", [*range(NUM_FRAMES)], pa.int64()),
+        "'sync.uuid' of ...sync.arrow' must have a UUID of 16 bytes for each frame, got int64",
+    ),
     "no name": (without_name, "The metadata of ...sync.arrow' must have 'log_name'."),
 }
 
