@@ -315,6 +315,7 @@ def chains(draw: st.DrawFn, sample: SampleDataGroup) -> list[PipelineStepBase]:
     return steps
 
 
+@pytest.mark.timeout(300)  # longer than a minute where the machine is busy
 @pytest.mark.filterwarnings("ignore:These fields are not used")
 def test_the_results_are_the_same() -> None:
     checked = 0
