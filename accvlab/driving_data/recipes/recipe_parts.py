@@ -110,8 +110,10 @@ def _channels(settings: DetectorSettings, field: attrs.Attribute[Any], value: An
 
 
 def _deviations(settings: DetectorSettings, field: attrs.Attribute[Any], value: Any) -> None:
-    """Refuse deviations, which come after the means, of other images than those in [0, 255]."""
+    """Refuse deviations (which come after the means) of 0 or less, and for other images than in [0, 255]."""
     _channels(settings, field, value)
+    if min(per_channel(value, field.name)) <= 0:
+        raise setting_error(field.name, "above 0", value)
     unfit = fractions_problem(per_channel(settings.mean, "mean"), per_channel(value, field.name))
     if unfit:
         raise SettingError(f"{type(settings).__name__}: {unfit}.")
@@ -264,7 +266,7 @@ def with_type(values: Any, name: str) -> Any:
 
 
 def flattened(batch: Batch, images: str = "img") -> Batch:
-    """A batch with the fields of the cameras beside the others, their image as ``images``."""
+    """A batch with the fields of the cameras next to the others, their image as ``images``."""
     cameras = dict(batch["cameras"])
     own = {images: cameras.pop("image"), **cameras}
     return own | {name: value for name, value in batch.items() if name != "cameras"}

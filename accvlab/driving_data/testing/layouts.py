@@ -40,7 +40,7 @@ class Content:
 
     def __init__(self, drive: DrivingIndex, files: Mapping[str, Any]) -> None:
         """Derive the poses of the vehicle and of boxes in the world."""
-        if drive.cameras is None or drive.boxes is None:
+        if not isinstance(drive, DrivingIndex) or drive.cameras is None or drive.boxes is None:
             raise SettingError(f"`drive` must be an index with cameras and boxes, got {drive!r}.")
         self.drive, self.files = drive, files
         self.frames, self.cameras, self.boxes = drive.frames, drive.cameras, drive.boxes
@@ -80,7 +80,7 @@ class Content:
         return self.files[name]
 
     def of_boxes(self, name: str, unknown: int) -> list[int]:
-        """Values of boxes, with one for those that are not known."""
+        """Values of boxes, with a placeholder where a value is not known."""
         column = getattr(self.boxes, name)
         given = np.full(len(self.boxes.center), -1) if column is None else column
         return np.where(given < 0, unknown, given).tolist()  # type: ignore[no-any-return]
@@ -365,7 +365,7 @@ def infos_files(content: Content) -> Files:
 
 
 def info_of(content: Content, frame: int, prefix: str = "./data/nuscenes/") -> Record:
-    """Make the entry of a frame, as converters of nuScenes write it; ``prefix`` stands before names of files."""
+    """Make the entry of a frame, as converters of nuScenes write it; ``prefix`` comes before names of files."""
     frames, boxes = content.frames, content.boxes
     scene, rows = content.drive.scene_of(frame), content.boxes_of(frame)
     yaw = -poses.yaw_of_quaternion(boxes.rotation[rows]) - np.pi / 2

@@ -1,4 +1,4 @@
-"""Ctrl-C at random moments of processes whose loaders use the fork server: 500 of them, beside other files."""
+"""Ctrl-C at random moments of processes whose loaders use the fork server, 500 times."""
 
 from __future__ import annotations
 

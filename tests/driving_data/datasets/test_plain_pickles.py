@@ -8,7 +8,7 @@ import os
 import pickle
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,17 @@ def test_states_of_dtypes_and_arrays_do_not_reach_numpy(tmp_path: Path, name: st
     )
     done = run_process([sys.executable, "-c", script, path], timeout=100)
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
+
+
+@pytest.mark.parametrize("make", [np.array, lambda texts: np.str_(texts[0])], ids=["array", "scalar"])
+def test_text_of_characters_that_do_not_exist_is_damaged(tmp_path: Path, make: Callable[[list[str]], Any]) -> None:
+    damaged = pickle.dumps([make(["car", "bus"])]).replace("car".encode("utf-32-le"), b"\xff" * 12)
+    (tmp_path / "damaged.pkl").write_bytes(damaged)
+    with (
+        pytest.raises(FileError, match="text of characters that do not exist"),
+        plain_pickle(tmp_path / "damaged.pkl") as (text,),
+    ):
+        np.asarray(text)
 
 
 def test_an_array_that_is_damaged_is_an_error_where_it_is_used(tmp_path: Path) -> None:

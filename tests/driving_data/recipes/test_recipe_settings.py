@@ -40,6 +40,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (StreamPETRSettings, {"images": None}, "`images` must be of the class ImageAugmentation, got None"),
     (StreamPETRSettings, {"key": "scene"}, KEY),
     (StreamPETRSettings, {"mean": (1, 2)}, "`mean` must be 3 numbers, or one for all channels, got (1, 2)"),
+    (StreamPETRSettings, {"std_dev": (58, 0, 57)}, "`std_dev` must be above 0, got (58, 0, 57)"),
     (StreamPETRSettings, {"num_random_frames": -1}, "`num_random_frames` must be a whole number of at least 0"),
     (StreamPETRSettings, {"num_random_frames": 1}, "without `queue_length` there are none, got 1."),
     (StreamPETRSettings, {"output_hw": 7}, "`output_hw` must be [height, width] of at least 1, got 7"),

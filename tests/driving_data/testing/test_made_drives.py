@@ -122,5 +122,7 @@ def test_drives_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         made_drive(tmp_path, "folders", drive)
     with pytest.raises(SettingError, match="with a lidar for this layout"):
         made_drive(tmp_path, "navsim", drive)
+    with pytest.raises(SettingError, match="with cameras and boxes, got 5"):
+        made_drive(tmp_path, "nuscenes", drive=5)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="with cameras and boxes"):
         made_drive(tmp_path, "nuscenes", attrs.evolve(drive, boxes=None))

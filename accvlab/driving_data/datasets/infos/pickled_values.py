@@ -15,6 +15,7 @@ import functools
 import math
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, BinaryIO, Final
@@ -63,6 +64,14 @@ class _Dtype:
         self.dtype = _plain_dtype(self._code, order)
 
 
+def _check_text(array: npt.NDArray[Any]) -> None:
+    """Refuse text of characters that do not exist: Python fails with a SystemError where it uses them."""
+    if array.dtype.kind == "U" and array.nbytes:
+        characters = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if characters.max() > sys.maxunicode:
+            raise ValueError("text of characters that do not exist")
+
+
 class StoredArray(list[Any]):
     """An array of a pickle: a list of its state alone, which is checked when `numpy.asarray` makes the array.
 
@@ -92,6 +101,7 @@ class StoredArray(list[Any]):
                 content = [np.asarray(one) if type(one) is StoredArray else one for one in content]
             array: npt.NDArray[Any] = np.empty(0)
             array.__setstate__((1, shape, kind.dtype, is_fortran, content))
+            _check_text(array)
         except DamagedError:
             raise
         except Exception as error:
@@ -165,7 +175,9 @@ def _scalar(dtype: Any, content: Any) -> Any:
         content = content.encode("latin1")
     if type(content) is not bytes or len(content) != dtype.dtype.itemsize:
         raise ValueError(f"a scalar of the dtype {dtype.dtype} with other content")
-    return np.ndarray((), dtype.dtype, content)[()]
+    scalar = np.ndarray((), dtype.dtype, content)
+    _check_text(scalar)
+    return scalar[()]
 
 
 @_sealed

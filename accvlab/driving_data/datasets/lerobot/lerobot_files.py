@@ -409,7 +409,7 @@ class LeRobotFiles:
         return found
 
     def _statistics_of(self, file: str, given: Any) -> dict[str, dict[str, Float64]]:
-        """Statistics by feature, of those that are known, with their shapes."""
+        """Statistics of the known features, by their names, with the shapes of the features."""
         if not isinstance(given, dict) or not all(isinstance(one, dict) for one in given.values()):
             raise FileError(f"{self._where(file)} must have statistics by feature, got {shown(given)}.")
         found: dict[str, dict[str, Float64]] = {}
