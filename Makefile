@@ -3,7 +3,7 @@
 # make test-all                                    the same, with more examples for each law and all combinations
 # make test-readers                                set up once more, and compare readers with py123d and av2
 # make gpu-check                                   set up, and check a machine with a GPU, in ten minutes at most
-# make mutants [MUTANTS="--count 40 --only sampling"]   make small changes to the core that tests must notice
+# make mutants [MUTANTS="--count 40 --only sampling"]   make small changes to the packages that tests must notice
 # make durations                                   run the tests, and write what each file of them takes
 # make docs | bench | wheel-test | clean           what the names say
 # make canary                                      the tests with the newest DALI, in an environment of their own

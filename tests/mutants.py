@@ -1,4 +1,4 @@
-"""Make small changes to the core, one at a time, and report which of them its tests do not notice.
+"""Make small changes to the two packages, one at a time, and report which of them their tests do not notice.
 
 Each change is made in a copy of the repository, where the tests of the changed room run until one fails.
 The results are added to a file: the same command goes on where it was stopped.
@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-CORE = "accvlab/dali_pipeline_framework"
-TESTS = "tests/dali_pipeline_framework"
+PACKAGES = "dali_pipeline_framework", "driving_data"  # in `accvlab`; their tests are in folders of the same names
 DOORS = {"cluster", "inputs", "internal_helpers", "operators_impl", "extension"}
 # Where the tests are not (only) in the folder of the room's name; "" for modules in no room.
 FOLDERS = {
@@ -39,6 +38,7 @@ FOLDERS = {
     "engine": ["engine", "loader/test_sample_policies.py"],
     "sources": ["sources", "loader/test_loader_state.py"],
     "ledgers.py": ["ledgers"],
+    "object_commands.py": ["test_command_line.py"],
 }
 REVERSED = ast.Compare, ast.UnaryOp  # what is changed to its opposite by itself
 OTHER = {
@@ -64,10 +64,11 @@ class Mutant(NamedTuple):
         return (before + f"({self.new})".encode() + after).decode()
 
     def tests(self) -> list[str]:
-        room = self.path.relative_to(CORE).parts[0]
+        package, room = self.path.parts[1:3]
         own = f"test_{room}" if room.endswith(".py") else room
-        folders = FOLDERS.get(room, [own] if (ROOT / TESTS / own).exists() else FOLDERS[""])
-        found = [ROOT / TESTS / name for name in folders]
+        folder = ROOT / "tests" / package
+        found = [folder / name for name in FOLDERS.get(room, [own] if (folder / own).exists() else FOLDERS[""])]
+        found = [path for path in found if path.exists()]
         paths = [path for name in found for path in ([name] if name.suffix else sorted(name.rglob("test_*.py")))]
         paths.sort(key=lambda path: self.path.stem not in path.read_text())  # those first that name the module
         return [str(path.relative_to(ROOT)) for path in paths]
@@ -104,8 +105,9 @@ def changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
 
 
 def all_mutants(part_of_path: str) -> list[Mutant]:
-    paths = [path.relative_to(ROOT) for path in sorted((ROOT / CORE).rglob("*.py"))]
-    paths = [path for path in paths if path.relative_to(CORE).parts[0] not in DOORS and part_of_path in str(path)]
+    found = [path for package in PACKAGES for path in sorted((ROOT / "accvlab" / package).rglob("*.py"))]
+    paths = [path.relative_to(ROOT) for path in found]
+    paths = [path for path in paths if path.parts[2] not in DOORS and part_of_path in str(path)]
     return [Mutant(path, *change) for path in paths for change in changes(ast.parse((ROOT / path).read_bytes()))]
 
 
