@@ -11,8 +11,10 @@ import os
 import pydoc
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from support.arrays import DT, ArrayProvider
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.laws import each_value, spread
 from support.loaders import LENGTHS, by_sampler, edited, make_loader, pipeline_of
@@ -488,6 +490,16 @@ class TestOutput:
         assert batch["index"].tolist() == expected(0)[0]
         assert batch["position"]["is_padding"].dtype == torch.bool
         assert batch["name"] == ["x" * (index % 3) for index in expected(0)[0]]
+
+    @pytest.mark.parametrize("num_values", [16, 40_000])
+    def test_batches_that_are_held_keep_their_values_while_memory_is_filled_again(self, num_values: int) -> None:
+        rows = [np.full(num_values, number, np.float32) for number in range(64)]
+        with make_loader(ArrayProvider({"row": (DT.FLOAT, rows)}), 2, num_workers=1) as loader:
+            held = [batch["row"] for _ in range(2) for batch in loader]
+        assert [[np.unique(row).item() for row in batch] for batch in held] == [
+            [2 * number, 2 * number + 1] for number in range(32)
+        ] * 2
+        assert all(batch.flags.writeable for batch in held)
 
     def test_arguments_of_the_pipeline_arrive(self) -> None:
         arguments = {"prefetch_queue_depth": 4, "exec_dynamic": True}

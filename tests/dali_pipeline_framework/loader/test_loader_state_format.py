@@ -10,11 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.refusals import assert_refused
 
+from accvlab.dali_pipeline_framework import TorchDatasetProvider
 from accvlab.dali_pipeline_framework.errors import StateError
 from accvlab.dali_pipeline_framework.loader.state import (
     LoaderState,
     checksum_of,
+    difference_of_fields,
+    fields_for_state,
     parse_state,
     require_same_run,
 )
@@ -131,6 +135,53 @@ def test_no_value_is_the_same_as_none() -> None:
     assert differences({"weights": None}, {"weights": "a"}) == ("weights: nothing in the state, 'a' here",)
 
 
+def item(num_cameras: int = 3, more: Any = None, **camera: Any) -> dict[str, Any]:
+    """An item of some cameras; ``camera`` are further fields of each."""
+    cameras = [{"image": np.zeros((2, 2, 3), np.uint8), **camera} for _ in range(num_cameras)]
+    return {"cameras": cameras, "name": "a", **(more or {})}
+
+
+def fields_of(first: Any) -> dict[str, str]:
+    return fields_for_state(TorchDatasetProvider([first]).sample_data_structure.format)
+
+
+DEPTH = np.zeros((2, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("saved", "own", "difference"),
+    [
+        (item(), item(depth=DEPTH), "3 fields more than when the state was saved: cameras[0..2].depth"),
+        (item(depth=DEPTH), item(), "3 fields less than when the state was saved: cameras[0..2].depth"),
+        (item(), item(4), "1 field more than when the state was saved: cameras[3].image"),
+        (
+            item(depth=DEPTH.astype(np.float64), more={"x": 1}),
+            item(depth=DEPTH, more={"y z": 1}),
+            "1 field more than when the state was saved: y z; 1 field less than when the state was saved: x; "
+            "cameras[0..2].depth: FLOAT64 in the state, FLOAT here",
+        ),
+        (
+            item(2, more={"b": 1, "a.c[d]": 2}),
+            item(2, more={"a.c[d]": 1, "b": 2}),
+            "another order, cameras[0..1].image, name, b, a.c[d] in the state, cameras[0..1].image, name, a.c[d], "
+            "b here",
+        ),
+    ],
+)
+def test_fields_that_differ_are_named(saved: Any, own: Any, difference: str) -> None:
+    assert difference_of_fields(fields_of(saved), fields_of(saved)) == ""
+    assert difference_of_fields(fields_of(saved), fields_of(own)) == difference
+
+
+def test_many_differences_are_cut() -> None:
+    types = [np.int8, np.int16, np.int32, np.int64, np.float32]
+    fields = [{f"field {number}": types[(number + shift) % 5](1) for number in range(5)} for shift in (0, 1)]
+    saved, own = (fields_of({**first, "cameras": [{**first}], "rest": {**first}}) for first in fields)
+    difference = difference_of_fields(saved, own)
+    assert difference.count("; ") == 9
+    assert difference.endswith("; and 6 more")
+
+
 # --- damage ----------------------------------------------------------------------------------------------
 
 
@@ -194,14 +245,28 @@ def test_values_that_json_does_not_have_are_refused(name: str) -> None:
 
 
 DEEP = 100_000
+DAMAGED = "its checksum is another one: it was edited, or changed on its way"
+NO_JSON = "not valid JSON...written to its end"
+NO_STATES: list[tuple[Any, str]] = [
+    ({**SAVED, "version": 2}, "version 2, this release of the package reads version 1"),
+    ({**SAVED, "version": None}, "This is no state of this loader: it has no version, but the entries 'version'"),
+    ({**SAVED, "checksum": None}, "its checksum is missing"),
+    ({**SAVED, "checksum": 3}, DAMAGED),
+    ({**SAVED, "epoch": 1}, DAMAGED),
+    ({}, "it has no version, it is empty. Of a checkpoint, "),
+    *((text, NO_JSON) for text in ('{"version": 1, "epo', "", b"\xff\xfe{}", "[" * DEEP, '{"a":' * DEEP)),
+    ("nothing", f"{NO_JSON}...load_state(loader, path)"),
+    *((value, "must be a dict") for value in (None, 3, [1, 2], "[]", b"3")),
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[" * DEEP, "[" * DEEP + "]" * DEEP, '{"a":' * DEEP, '{"version": 1, "epoch": ' + "9" * 10_000 + "}"],
-    ids=["open brackets", "brackets", "dicts", "digits"],
-)
-def test_text_that_is_no_state_is_refused(text: str) -> None:
+@pytest.mark.parametrize(("value", "words"), NO_STATES, ids=range(len(NO_STATES)))
+def test_what_is_no_state_is_refused(value: Any, words: str) -> None:
+    assert_refused(lambda: parse_state(value), words, StateError)
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP + "]" * DEEP, '{"version": 1, "epoch": ' + "9" * 10_000 + "}"])
+def test_text_with_values_beyond_all_limits_is_refused(text: str) -> None:
     with pytest.raises(StateError, match=r"not valid JSON|damaged"):
         parse_state(text)
 
