@@ -84,14 +84,6 @@ def test_skipping_batches_is_refused(as_torch: bool) -> None:
         next(iter(skip_first_batches(loader, 1)))
 
 
-def test_what_depends_on_workers_is_told_as_pytorch_does() -> None:
-    """A loader of PyTorch without workers refuses other values."""
-    loader = loader_of()
-    assert (loader.persistent_workers, loader.prefetch_factor) == (False, None)
-    with DataLoader(NumberProvider(10), 4, num_workers=1, start_method="fork") as loader:
-        assert (loader.persistent_workers, loader.prefetch_factor) == (True, 2)
-
-
 def test_a_provider_with_items_of_its_own_is_a_data_set_of_pytorch() -> None:
     class Items(NumberProvider):
         def __getitem__(self, index: int) -> int:
