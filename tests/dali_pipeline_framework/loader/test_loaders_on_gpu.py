@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from support.laws import spread
 from support.loaders import pipeline_of
 from support.public_steps import PUBLIC_STEPS
 from support.reader_data import frame_folders
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import (
     DALIStructuredOutputIterator,
@@ -25,7 +27,7 @@ from accvlab.dali_pipeline_framework import (
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
+from accvlab.dali_pipeline_framework.errors import GraphError
 from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
@@ -72,12 +74,6 @@ COUNTS: dict[str, Counts] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_graphs_are_as_noted(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_gpus(monkeypatch)
-    assert counts_of(CASES[name].loader(folder, 0)) == COUNTS[name]
-
-
 # They look at shapes of images, which the other executor cannot bring to the CPU.
 DYNAMIC_ONLY = {
     "decode, resize, normalize": "ImageMeanStdDevNormalizer",
@@ -89,18 +85,17 @@ DYNAMIC_ONLY = {
 }
 
 
-@spread("name", CASES, 8)
-def test_the_other_executor_takes_a_graph_or_the_step_is_named(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("executor", [{}, LEGACY])
+@pytest.mark.parametrize("name", CASES)
+def test_graphs_are_as_noted_or_the_step_that_does_not_go_is_named(
+    name: str, executor: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch)
-    if name in DYNAMIC_ONLY:
-        with pytest.raises(
-            SettingError, match=rf"bring data from the GPU.*\n.*\({DYNAMIC_ONLY[name]}\): fn._shape"
-        ):
-            CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)
+    if executor and name in DYNAMIC_ONLY:
+        words = f"bring data from the GPU...({DYNAMIC_ONLY[name]}): fn._shape"
+        assert_refused(lambda: CASES[name].loader(folder, 0, pipeline_arguments=LEGACY), words)
     else:
-        assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)) == COUNTS[name]
+        assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=executor)) == COUNTS[name]
 
 
 INPUTS: dict[str, tuple[Callable[[Path], Any], list[Any], Counts]] = {
@@ -150,8 +145,7 @@ MOVING_IMAGES = {
 }
 
 
-@pytest.mark.parametrize("conditionals", [False, True])
-@spread("name", PUBLIC_STEPS, 13)
+@spread(("name", "conditionals"), itertools.product(PUBLIC_STEPS, [False, True]), 13)
 def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(
     name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,12 +202,9 @@ def flat(sample: SampleDataGroup) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("device_id", DEVICES)
-@pytest.mark.parametrize("start_method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
 @pytest.mark.parametrize("run", ["auto", "workers"])
-def test_workers_load_what_the_pipeline_decodes(
-    run: str, start_method: str, device_id: int | None, folder: Path
-) -> None:
-    name = "region, resize, normalize"
+def test_workers_load_what_the_pipeline_decodes(run: str, device_id: int | None, folder: Path) -> None:
+    name, start_method = "region, resize, normalize", "fork" if device_id is None else "forkserver"
     found, num_batches = difference(name, folder, device_id, num_workers=2, start_method=start_method, run=run)
     assert num_batches == 2
     assert found.is_within(CASES[name]), found
@@ -261,32 +252,30 @@ def _sums(images: Any, device_id: int | None) -> Any:
     return images.sum(dim=(1, 2, 3))
 
 
-@pytest.mark.parametrize("device_id", DEVICES)
-def test_a_damaged_image_is_named_and_left_out(device_id: int | None) -> None:
+@pytest.mark.gpu
+def test_a_damaged_image_is_named_and_left_out() -> None:
     images = [photo(number) for number in range(6)]
     images[3] = images[3][:200]
     fields = {"image": (DT.UINT8, images), "index": (DT.INT64, [*range(6)])}
-    arguments: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "device_id": device_id}
-    to_blame = pytest.raises(GraphError, match=r"To blame:\n  - sample 3, field image: ")
-    with DataLoader(ArrayProvider(fields), 2, **arguments) as loader, to_blame:
-        list(loader)
+    arguments: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "device_id": 0}
+    with DataLoader(ArrayProvider(fields), 2, **arguments) as loader:
+        assert_refused(lambda: list(loader), "To blame:\n  - sample 3, field image: ", GraphError)
     with DataLoader(ArrayProvider(fields), 2, faults="skip", **arguments) as loader:
         delivered = [number for batch in loader for number in batch["index"].tolist()]
         assert [failed.sample_index for failed in loader.failed_samples] == [3]
     assert delivered == [0, 1, 2, 4, 5]
 
 
-@pytest.mark.parametrize("device_id", DEVICES)
-def test_a_stream_of_videos(device_id: int | None, tmp_path: Path) -> None:
+@pytest.mark.gpu
+def test_a_stream_of_videos(tmp_path: Path) -> None:
     pytest.importorskip("av")
     from support.videos import make_video, read_numbers
 
-    path = make_video(tmp_path / "numbers.mp4", 10, "libx264", size=(192, 128))
     stream = VideoStreamInput(5)
-    pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=2, device_id=device_id)
+    pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=2, device_id=0)
     with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
-        stream.feed(path)
+        stream.feed(make_video(tmp_path / "numbers.mp4", 10, "libx264", size=(192, 128)))
         stream.close()
         [batch] = iterator
-    assert str(batch["frames"].device) == ("cpu" if device_id is None else "cuda:0")
+    assert str(batch["frames"].device) == "cuda:0"
     assert [read_numbers(as_array(frames)) for frames in batch["frames"]] == [[*range(5)], [*range(5, 10)]]
