@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -182,21 +184,12 @@ class TestCopies:
         assert repr([*loader_of(copied)]) == repr([*loader_of(data_input)])
 
 
-def test_accelerate_ends_an_accumulation_with_the_epoch() -> None:
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer = accelerator.prepare(model, optimizer)
-    loader = loader_of(output_type="torch")  # three batches
+def test_accelerate_knows_the_loader_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    running: set[Any] = set()
+    state = types.SimpleNamespace(_add_dataloader=running.add, _remove_dataloader=running.discard)
+    module = types.SimpleNamespace(GradientState=lambda: state)
+    monkeypatch.setitem(sys.modules, "accelerate.state", module)
+    loader = loader_of()
     for _ in range(2):
-        has_stepped = []
-        for batch in loader:
-            with accelerator.accumulate(model):
-                accelerator.backward(model(batch["index"][:, None].float()).mean())
-                optimizer.step()
-                optimizer.zero_grad()
-            has_stepped.append(accelerator.sync_gradients)
-        assert has_stepped == [False, True, True]
-        assert not accelerator.gradient_state.in_dataloader
+        assert [running == {loader} for _ in loader] == [True] * 3
+        assert running == set()
