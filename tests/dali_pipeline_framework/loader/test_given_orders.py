@@ -238,14 +238,6 @@ def test_a_function_runs_anew_when_a_loop_begins(num_workers: int) -> None:
             assert found == expected
 
 
-def test_the_rest_of_an_epoch_that_is_left_is_not_delivered() -> None:
-    with loader_of(rotated, num_workers=2) as loader:
-        for epoch in range(8):
-            for batch in loader:
-                assert numbers(batch) == rotated(epoch)[:4]
-                break
-
-
 # --- stopping and going on -------------------------------------------------------------------------------
 
 
