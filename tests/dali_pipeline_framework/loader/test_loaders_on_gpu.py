@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,16 +144,12 @@ MOVING_IMAGES = {
 }
 
 
-@spread(("name", "conditionals"), itertools.product(PUBLIC_STEPS, [False, True]), 13)
-def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(
-    name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@spread("name", PUBLIC_STEPS, 13)
+def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch)
     case = PUBLIC_STEPS[name]
     definition = PipelineDefinition(GivenSamples(case.samples), [case.step], run="graph")
-    pipeline = definition.get_dali_pipeline(
-        num_threads=1, py_num_workers=0, device_id=0, enable_conditionals=conditionals
-    )
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0)
     assert ("gpu" in checked_by_dali(pipeline).outputs) == (name in MOVING_IMAGES)
 
 

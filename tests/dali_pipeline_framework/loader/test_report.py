@@ -161,30 +161,19 @@ def test_each_step_on_arrays_is_added_up(num_workers: int) -> None:
 
 S = 10**9
 START: dict[str, int] = {"loop": 1, "num_batches": 5, "reading_ns": 7 * S, "idle_ns": 100 * S, "looked_at": 10 * S}
-END: dict[str, int] = {
-    "loop": 1,
-    "num_batches": 15,
-    "num_samples": 40,
-    "num_bytes": 3_000_000,
-    "num_frames": 8,
-    "num_decoded_frames": 12,
-    "first_ns": 2 * S,
-    "next_ns": 6 * S,
-    "between_ns": 4 * S,
-    "waited_ns": 3 * S,
-    "input_ns": 3 * S + S // 2,
-    "run_ns": 5 * S,
-    "conversion_ns": S // 4,
-    "post_process_ns": S // 8,
-    "reading_ns": 16 * S,
-    "steps_ns": 4 * S,
-    "packing_ns": S,
-    "step 0": 3 * S,
-    "cpu_ns": 5 * S,
-    "process_ns": 20 * S,
-    "idle_ns": 160 * S,
-    "looked_at": 20 * S,
+COUNTS = {"num_batches": 15, "num_samples": 40, "num_bytes": 3_000_000, "num_frames": 8, "num_decoded_frames": 12}
+IN_LOOP_S = {"first": 2, "next": 6, "between": 4, "waited": 3, "input": 3.5, "run": 5, "conversion": 0.25}
+ELSEWHERE_S = {
+    "post_process": 0.125,
+    "reading": 16,
+    "steps": 4,
+    "packing": 1,
+    "cpu": 5,
+    "process": 20,
+    "idle": 160,
 }
+END: dict[str, int] = {"loop": 1, "step 0": 3 * S, "looked_at": 20 * S, **COUNTS}
+END |= {f"{name}_ns": int(seconds * S) for name, seconds in (IN_LOOP_S | ELSEWHERE_S).items()}
 
 
 @pytest.fixture
@@ -206,20 +195,11 @@ def made_of(end: dict[str, int], num_workers: int = 2) -> LoaderReport:
 @pytest.mark.usefixtures("eight_cores")
 def test_a_report_is_the_difference_of_two_sums() -> None:
     report = made_of(END)
-    names = ("num_batches", "num_samples", "num_bytes", "num_frames", "num_decoded_frames")
-    assert [getattr(report, name) for name in names] == [10, 40, 3_000_000, 8, 12]
+    assert {name: getattr(report, name) for name in COUNTS} == COUNTS | {"num_batches": 10}
     assert (report.seconds, report.first_batch_s, report.samples_per_s) == (10, 2, 4)
     assert (report.mb_per_s, report.wait_share) == pytest.approx((0.3, 0.6))
-    assert report.loop == pytest.approx(
-        {
-            "work": 4,
-            "waits for loading": 3,
-            "handing over": 0.5,
-            "waits for the graph": 1.5,
-            "conversion": 0.25,
-            "post_process_func": 0.125,
-        }
-    )
+    waits = {"waits for loading": 3, "handing over": 0.5, "waits for the graph": 1.5}
+    assert report.loop == pytest.approx({"work": 4, **waits, "conversion": 0.25, "post_process_func": 0.125})
     assert report.workers == pytest.approx({"reading": 9, "steps on arrays": 4, "packing": 1, "idle": 6})
     assert report.steps == pytest.approx({"step 0 (SlowInWorkers)": 3})
     assert report.cores == pytest.approx({"usable": 8, "free": 5.5, "loading": 0.5, "this process": 2})

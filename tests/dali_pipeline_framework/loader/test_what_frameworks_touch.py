@@ -41,6 +41,7 @@ def loader() -> Iterator[DataLoader]:
 # --- states, itertools and loops --------------------------------------------------------------------------
 
 
+@pytest.mark.wide  # to import it takes a second
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 def test_the_state_goes_through_the_distributed_checkpoint(loader: DataLoader, tmp_path: Path) -> None:
     checkpoint = pytest.importorskip("torch.distributed.checkpoint")
@@ -62,31 +63,6 @@ def test_chain_and_cycle_go_through_loaders_and_epochs(loader: DataLoader) -> No
     loader.set_epoch(0)
     cycled = itertools.islice(itertools.cycle(loader), 7)  # batches stay valid
     assert indices(cycled) == [*epochs[0] * 2, epochs[0][0]]
-
-
-class CountsIterations:
-    """Goes through epochs as the loop of MMEngine does that counts iterations."""
-
-    def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
-        self._loop = iter(loader)
-        self._epoch = 0
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._loop)
-        except StopIteration:
-            self._epoch += 1
-            self._loader.sampler.set_epoch(self._epoch)
-            self._loop = iter(self._loader)
-            return next(self._loop)
-
-
-def test_a_loop_that_counts_iterations_goes_through_the_epochs(loader: DataLoader) -> None:
-    batches = CountsIterations(loader)
-    found = indices(next(batches) for _ in range(10))
-    loader.set_epoch(0)
-    assert found == [batch for epoch in epochs_of(loader, 4) for batch in epoch][:10]
 
 
 # --- nothing is left --------------------------------------------------------------------------------------
