@@ -8,15 +8,16 @@ import inspect
 import itertools
 import logging
 import os
-import pydoc
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
-from support.laws import each_value, spread
+from support.laws import examples, spread
 from support.loaders import LENGTHS, by_sampler, edited, make_loader, pipeline_of
 from support.pipelines import indices, shuffled, worker_pids
 from support.providers import IndexProvider, NumberProvider
@@ -61,31 +62,94 @@ WORKERS: list[dict[str, Any]] = [
 # --- loops -----------------------------------------------------------------------------------------------
 
 
+class Documented:
+    """Which batches loops have, and what a state tells, as the documentation has it.
+
+    Attributes:
+        start: Where the next loop starts: epoch, batch.
+        told: What a state tells.
+        at: Where the running loop is, if there is one.
+        has_begun: Whether that has received a batch.
+        is_set: Whether an epoch was set for the loop after it.
+    """
+
+    def __init__(self) -> None:
+        self.at: tuple[int, int] | None = None
+        self.load((0, 0))
+
+    def load(self, position: tuple[int, int]) -> None:
+        self.start = self.told = position
+        self.at = None
+
+    def begin(self) -> None:
+        self.at = self.told = self.start
+        self.has_begun = self.is_set = False
+
+    def take(self, number: int) -> list[list[int]]:
+        if self.at is None:
+            return []
+        epoch, batch = self.at
+        taken = expected(epoch)[batch:][:number]
+        if taken:
+            batch += len(taken)
+            self.has_begun, self.at, self.told = (
+                True,
+                (epoch, batch),
+                (epoch, batch) if batch < 5 else (epoch + 1, 0),
+            )
+            self.start = self.start if self.is_set else (epoch + 1, 0)
+        if number > len(taken):  # it has ended
+            self.at, self.told = None, self.start
+        return taken
+
+    def set_epoch(self, epoch: int) -> None:
+        is_new, is_between = epoch != self.start[0], self.at is None or not self.has_begun
+        if is_new:
+            self.start, self.is_set = (epoch, 0), not is_between
+        if is_between:
+            self.told = self.start
+            self.at = self.start if self.at is not None else None
+
+
+ACTS = st.tuples(
+    st.sampled_from(["loop", "more", "set", "more", "set", "leave", "load"]), st.sampled_from([6, 1, 3, 0])
+)
+
+
 class TestLoops:
-    @spread("arguments", WORKERS, 2)
-    def test_each_loop_is_an_epoch(self, arguments: dict[str, Any]) -> None:
-        with loader_22(**arguments) as loader:
-            for epoch in range(3):
-                assert loader.epoch == epoch
-                assert indices(loader) == expected(epoch)
-            assert loader.epoch == 3
-
-    @each_value(arguments=WORKERS, num_before=[1, 2, 4, 5])
-    def test_behind_a_break_comes_the_next_epoch_from_its_beginning(
-        self, arguments: dict[str, Any], num_before: int
+    @settings(max_examples=examples(40, 200))
+    @given(st.sampled_from([0, 0, 2]), st.lists(ACTS, min_size=8, max_size=16))
+    def test_loops_epochs_and_states_are_as_documented(
+        self, num_workers: int, acts: list[tuple[str, int]]
     ) -> None:
-        with loader_22(**arguments) as loader:
-            for epoch in range(3):
-                assert indices(loader, num_before) == expected(epoch)[:num_before]
-            assert indices(loader) == expected(3)
+        model, loop, saved = Documented(), None, []
+        with loader_22(num_workers=num_workers) as loader:
+            for act, number in [("loop", 1), *acts]:
+                if act == "loop":
+                    loop = iter(loader)
+                    model.begin()
+                if act in ("loop", "more") and loop is not None:
+                    assert indices(itertools.islice(loop, number)) == model.take(number)
+                if act in ("leave", "load"):
+                    loop = model.at = None
+                if act == "set":
+                    loader.set_epoch(number)
+                    model.set_epoch(number)
+                if act == "load":
+                    state, position = saved[-number - 1 :][0]
+                    loader.load_state_dict(state)
+                    model.load(position)
+                saved.append((loader.state_dict(), model.told))
+                state = saved[-1][0]
+                assert (loader.epoch, state["epoch"], state["batch"]) == (model.told[0], *model.told)
 
-    def test_begun_loops_from_which_nothing_was_taken_skip_nothing(self) -> None:
-        with loader_22(num_workers=1) as loader:
-            for epoch in range(2):
-                iter(loader)
-                iter(loader)
-                assert loader.epoch == epoch
-                assert indices(loader) == expected(epoch)
+    @spread("arguments", WORKERS, 2)
+    def test_each_loop_is_an_epoch_with_any_workers(self, arguments: dict[str, Any]) -> None:
+        with loader_22(**arguments) as loader:
+            assert indices(loader) == expected(0)
+            for epoch, num_before in enumerate((1, 2, 4, 5), 1):  # and then a break
+                assert indices(loader, num_before) == expected(epoch)[:num_before]
+            assert indices(loader) == expected(5)
 
     def test_a_new_loop_ends_the_old_one(self) -> None:
         with loader_22(num_workers=1) as loader:
@@ -98,19 +162,10 @@ class TestLoops:
             with pytest.raises(ClosedError):
                 next(old)
 
-    @pytest.mark.parametrize("arguments", WORKERS[:2])
-    def test_next_behind_the_end_keeps_raising(self, arguments: dict[str, Any]) -> None:
-        with loader_22(**arguments) as loader:
-            loop = iter(loader)
-            assert iter(loop) is loop
-            assert indices(loop) == expected(0)
-            for _ in range(3):
-                with pytest.raises(StopIteration):
-                    next(loop)
-            assert indices(loader) == expected(1)
-
     def test_a_loader_without_a_name_lives_as_long_as_its_loop(self) -> None:
-        assert [batch["index"].tolist() for batch in loader_22(num_workers=1)] == expected(0)
+        loop = iter(loader_22(num_workers=1))
+        assert iter(loop) is loop
+        assert indices(loop) == expected(0)
 
     @pytest.mark.parametrize("num_workers", [0, 1])
     def test_iterables(self, num_workers: int) -> None:
@@ -187,68 +242,17 @@ class TestLoops:
 
 
 class TestSetEpoch:
-    def test_before_the_first_loop_and_between(self) -> None:
+    def test_of_the_samplers_leaves_a_loaded_state_of_a_later_epoch(self) -> None:
+        """Trainers count epochs of their own."""
         with loader_22(num_workers=2) as loader:
-            setters = loader.set_epoch, loader.sampler.set_epoch, loader.batch_sampler.sampler.set_epoch
-            for epoch, set_epoch in zip((7, 8, 8, 3, 0), itertools.cycle(setters), strict=False):
-                set_epoch(epoch)
-                assert loader.epoch == epoch
-                assert loader.state_dict()["epoch"] == epoch
-                assert indices(loader) == expected(epoch)
-            assert indices(loader) == expected(1)
-
-    def test_a_loop_that_has_no_batch_yet_is_moved(self) -> None:
-        """Lightning begins a loop, then sets the epoch of a checkpoint, then requests batches."""
-        with loader_22() as loader:
-            loop = iter(loader)
-            loader.set_epoch(2)
-            assert (loader.epoch, loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (2, 2, 0)
-            assert indices(loop) == expected(2)
-            assert indices(loader) == expected(3)
-
-    @pytest.mark.parametrize("epoch", [0, 1, 5])
-    @pytest.mark.parametrize("leaves", [True, False])
-    def test_during_a_loop_it_is_for_the_next_one(self, epoch: int, leaves: bool) -> None:
-        with loader_22(num_workers=1) as loader:
-            for number, batch in enumerate(loader):
-                assert batch["index"].tolist() == expected(0)[number]
-                assert loader.epoch == (0 if number < 4 else 1)
-                if number == 1:
-                    loader.set_epoch(epoch)
-                if number == 3 and leaves:
-                    break
-            assert indices(loader) == expected(epoch)
-            assert indices(loader) == expected(epoch + 1)
-
-    def test_behind_a_break_the_same_epoch_begins_anew_or_the_next_one(self) -> None:
-        with loader_22(num_workers=1) as loader:
-            for epoch, batch in ((0, 2), (0, 0), (1, 0)):
-                if batch == 0:
-                    loader.set_epoch(epoch)
-                else:
-                    assert indices(loader, 2) == expected(0)[:2]
-                assert (loader.epoch, loader.state_dict()["batch"]) == (epoch, batch)
-            loader.set_epoch(0)
-            assert indices(loader) == expected(0)
-
-    def test_of_a_loaded_state_keeps_its_position(self) -> None:
-        with loader_22(num_workers=1) as loader:
-            state = edited(loader.state_dict(), {"epoch": 4, "batch": 3})
-            loader.load_state_dict(state)
-            for epoch in range(loader.epoch, 6):  # as training loops are written
-                loader.set_epoch(epoch)
-                assert indices(loader) == (expected(4)[3:] if epoch == 4 else expected(epoch))
-            for epochs, batches in (((4,), expected(4)[3:]), ((2,), expected(2)), ((2, 4), expected(4))):
-                for begins_before in (False, True):
+            for set_epoch in (loader.sampler.set_epoch, loader.batch_sampler.sampler.set_epoch):
+                set_epoch(7)
+                assert indices(loader) == expected(7)
+                state = edited(loader.state_dict(), {"epoch": 4, "batch": 3})
+                for epoch, at in ((0, (4, 3)), (4, (4, 3)), (5, (5, 0))):
                     loader.load_state_dict(state)
-                    loop = iter(loader) if begins_before else loader
-                    for epoch in epochs:  # changed away and back: from its beginning
-                        loader.set_epoch(epoch)
-                    assert indices(loop) == batches
-            for epoch, at in ((0, (4, 3)), (4, (4, 3)), (5, (5, 0))):  # trainers count epochs of their own
-                loader.load_state_dict(state)
-                loader.sampler.set_epoch(epoch)
-                assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == at
+                    set_epoch(epoch)
+                    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == at
 
     @pytest.mark.parametrize("during", [True, False])
     def test_an_epoch_that_was_begun_with_another_batch_size_is_planned_anew(self, during: bool) -> None:
@@ -496,11 +500,6 @@ def test_provider_and_sampler_can_be_used_again() -> None:
             assert indices(loader, 1) == [expected(0)[0][:size]]
 
 
-def test_help_shows_the_arguments_first() -> None:
-    lines = [line.strip(" |") for line in pydoc.plain(pydoc.render_doc(DataLoader)).splitlines()]
-    at = lines.index("Args:")
-    assert lines[at - 2] == (inspect.getdoc(DataLoader) or "").splitlines()[0]
-    named = [
-        name for name in inspect.signature(DataLoader).parameters if f"    {name}: " in str(DataLoader.__doc__)
-    ]
-    assert named == [*inspect.signature(DataLoader).parameters]
+def test_help_tells_all_arguments() -> None:
+    names = [*inspect.signature(DataLoader).parameters]
+    assert [name for name in names if f"    {name}: " in str(DataLoader.__doc__)] == names

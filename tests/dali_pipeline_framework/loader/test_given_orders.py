@@ -178,23 +178,6 @@ def test_an_epoch_that_is_run_again() -> None:
             assert [numbers(batch) for batch in loader] == epoch_of_torch
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_epoch_that_is_longer_when_it_is_run_again(num_workers: int) -> None:
-    class Growing:
-        size = 2
-
-        def __iter__(self) -> Iterator[int]:
-            self.size += 3
-            return iter(range(self.size))
-
-    with loader_of(Growing(), num_workers=num_workers) as loader:
-        for size in (5, 8, 11, 14):
-            loader.set_epoch(0)
-            for number, batch in enumerate(loader):
-                assert numbers(batch) == [*range(size)][4 * number : 4 * number + 4]
-                assert loader.epoch == (4 * number + 4 >= size)
-
-
 def test_a_sample_that_comes_twice_has_random_draws_of_its_own() -> None:
     for sampler, visits in (([4, 7, 4], [1, 2, 3]), ([4, 7, 5], [0, 0, 0])):
         with loader_of(sampler) as loader:
