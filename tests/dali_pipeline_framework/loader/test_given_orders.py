@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.laws import each_value
+from support.pipelines import indices
 from support.providers import IndexProvider
 from support.refusals import assert_refused
 from torch.utils.data import (
@@ -74,6 +76,11 @@ def rotated(epoch: int) -> list[int]:
     return [(index + 3 * epoch) % SIZE for index in range(SIZE)]
 
 
+def draws(epoch: int) -> torch.Tensor:
+    return torch.randperm(SIZE)
+
+
+# Those of PyTorch's loader, and functions of the epoch.
 SAMPLERS: dict[str, Callable[[], Any]] = {
     "in order": lambda: SequentialSampler(range(SIZE)),
     "random": lambda: RandomSampler(range(SIZE)),
@@ -110,13 +117,13 @@ def loader_of(sampler: Any, batch_size: int = 4, **options: Any) -> DataLoader:
     return DataLoader(IndexProvider(SIZE), batch_size, sampler=sampler, **options)
 
 
-def numbers(batch: Any) -> list[int]:
-    return np.ravel(batch["index"]).tolist()
+def joined(batches: Any) -> list[Any]:
+    return [*itertools.chain.from_iterable(batches)]
 
 
 def epochs_of(sampler: Any, batch_size: int = 4, num_epochs: int = 3, **options: Any) -> list[Epoch]:
     with loader_of(sampler, batch_size, **options) as loader:
-        return [[numbers(batch) for batch in loader] for _ in range(num_epochs)]
+        return [indices(loader) for _ in range(num_epochs)]
 
 
 # --- the order of PyTorch's loader -----------------------------------------------------------------------
@@ -163,7 +170,7 @@ def test_a_sampler_with_a_length_is_not_run_before_the_loop() -> None:
         assert loader.state_dict()["batch"] == 0
         assert torch.equal(torch.get_rng_state(), untouched)
         told = [*loader.batch_sampler]  # which can be known only by running it
-        assert [numbers(batch) for batch in loader] == told
+        assert indices(loader) == told
     torch.set_rng_state(untouched)
     assert [told] == of_torch(RandomSampler(range(SIZE)), num_epochs=1)
 
@@ -175,7 +182,7 @@ def test_an_epoch_that_is_run_again() -> None:
     with loader_of(RandomSampler(range(SIZE)), SIZE, num_workers=2) as loader:
         for epoch, epoch_of_torch in zip([0, 0, 1, 0, 0], expected, strict=True):
             loader.set_epoch(epoch)
-            assert [numbers(batch) for batch in loader] == epoch_of_torch
+            assert indices(loader) == epoch_of_torch
 
 
 def test_a_sample_that_comes_twice_has_random_draws_of_its_own() -> None:
@@ -200,10 +207,9 @@ def test_workers_do_not_get_the_function() -> None:
 
 
 def test_the_order_of_a_function_is_dealt_to_the_shards() -> None:
-    of_ranks = [epochs_of(rotated, 4, 2, shard=(rank, 2)) for rank in range(2)]
-    for epoch in range(2):
-        batches = [one + other for one, other in zip(*(of_rank[epoch] for of_rank in of_ranks), strict=True)]
-        assert batches == of_torch(rotated(epoch), 8, 1)[0]
+    shards = (joined(epochs_of(rotated, 4, 2, shard=(rank, 2))) for rank in range(2))
+    batches = [one + other for one, other in zip(*shards, strict=True)]
+    assert batches == of_torch(rotated(0), 8, 1)[0] + of_torch(rotated(1), 8, 1)[0]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -216,7 +222,7 @@ def test_a_function_runs_anew_when_a_loop_begins(num_workers: int) -> None:
             order = expected
             found = []
             for batch in loader:
-                found += numbers(batch)
+                found += batch["index"].tolist()
                 len(loader)  # after the last batch: of the next epoch
             assert found == expected
 
@@ -232,76 +238,65 @@ def run(make: Callable[[], Any], batch_size: int, state: Any = None, stop: int =
         batches: list[list[int]] = []
         while loader.epoch < 3:
             for batch in loader:
-                batches.append(numbers(batch))
+                batches.append(batch["index"].tolist())
                 if len(batches) == stop:
                     return batches, json.loads(json.dumps(loader.state_dict()))
         return batches, None
 
 
-def joined(batches: list[list[int]]) -> list[int]:
-    return [*itertools.chain.from_iterable(batches)]
-
-
 REPEATABLE: dict[str, Callable[[], Any]] = {
     "function": lambda: rotated,
-    "written": Written,
-    "without a length": WithoutLength,
-    "in order": SAMPLERS["in order"],
-    "a list": lambda: [*range(0, SIZE, 2)],
+    **{name: SAMPLERS[name] for name in ("written", "without a length", "in order", "a list")},
 }
 
 
-@each_value(kind=REPEATABLE, stop=[1, 3, 7], num_workers=[0, 2])
+@each_value(kind=REPEATABLE, stop=[1, 2, 4], num_workers=[0, 2])
 def test_a_run_goes_on(kind: str, stop: int, num_workers: int) -> None:
-    whole, _ = run(REPEATABLE[kind], 5)
-    begun, state = run(REPEATABLE[kind], 5, stop=stop)
-    assert begun + run(REPEATABLE[kind], 5, state, num_workers=num_workers)[0] == whole
-    with_others = joined(begun + run(REPEATABLE[kind], 2, state)[0])
-    assert with_others == joined(whole)
+    whole, _ = run(REPEATABLE[kind], 3)
+    begun, state = run(REPEATABLE[kind], 3, stop=stop)
+    assert begun + run(REPEATABLE[kind], 3, state, num_workers=num_workers)[0] == whole
+    assert joined(begun + run(REPEATABLE[kind], 2, state)[0]) == joined(whole)
 
 
 def test_ranks_go_on() -> None:
-    def of_rank(rank: int, batch_size: int = 2, state: Any = None, **options: Any) -> Any:
-        return run(lambda: distributed(2, rank), batch_size, state, **options)
-
-    wholes = [of_rank(rank)[0] for rank in range(2)]
-    begun = [of_rank(rank, stop=8) for rank in range(2)]
-    assert begun[0][1] == begun[1][1]
+    states = []
     for rank in range(2):
-        batches, state = begun[rank]
-        assert batches + of_rank(rank, state=state)[0] == wholes[rank]
-        assert joined(batches + of_rank(rank, 3, state)[0]) == joined(wholes[rank])
+        make = functools.partial(distributed, 2, rank)
+        (whole, _), (begun, state) = run(make, 2), run(make, 2, stop=8)
+        assert begun + run(make, 2, state)[0] == whole
+        assert joined(begun + run(make, 3, state)[0]) == joined(whole)
+        states.append(state)
+    assert states[0] == states[1]
 
 
-@pytest.mark.parametrize("kind", ["random", "written, draws globally"])
-def test_an_order_that_is_not_a_function_of_the_epoch(kind: str) -> None:
-    reason = "gives another order when run again" if "written" in kind else "has no `set_epoch`"
-    advice = r"Use sampler=ShuffledSampler\(num_samples, seed=...\), or a function epoch -> indices"
-    message = f"is not a function of the epoch: it {reason}.* {advice}"
-    with loader_of(SAMPLERS[kind]()) as loader:
-        for batch in loader:
-            assert len(numbers(batch)) == 4
-            break
-        with pytest.raises(NotSupportedError, match=message):
-            loader.state_dict()
+AGAIN = "gives another order when run again for the same epoch"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (SAMPLERS["random"], "RandomSampler is not a function of the epoch: it has no `set_epoch`"),
+        (SAMPLERS["written, draws globally"], f"Written is not a function of the epoch: it {AGAIN}"),
+        (lambda: draws, f"function `draws` is not a function of the epoch: it {AGAIN}"),
+    ],
+)
+def test_an_order_that_is_not_a_function_of_the_epoch(make: Any, reason: str) -> None:
+    words = f"{reason}...Use sampler=ShuffledSampler(num_samples, seed=...), or a function epoch -> indices"
+    with loader_of(make()) as loader:
+        assert len(indices(loader, 1)) == 1
+        assert_refused(loader.state_dict, words, NotSupportedError)
         assert len([*loader]) > 5
         state = loader.state_dict()  # at the end of an epoch
         assert (state["epoch"], state["batch"]) == (2, 0)
-    with loader_of(SAMPLERS[kind]()) as loader:
-        loader.load_state_dict(state)
-        assert (loader.epoch, len([*loader])) == (2, len(loader))
+    if "RandomSampler" in reason:
+        with loader_of(make()) as loader:
+            loader.load_state_dict(state)
+            assert (loader.epoch, len([*loader])) == (2, len(loader))
 
 
-def test_a_function_that_draws_from_a_global_generator() -> None:
-    def randomly(epoch: int) -> torch.Tensor:
-        return torch.randperm(SIZE)
-
-    words = "function `randomly` is not a function of the epoch... another"
-    with loader_of(randomly) as loader:
-        next(iter(loader))
-        assert_refused(loader.state_dict, words, NotSupportedError)
+def test_the_state_of_a_begun_epoch_is_refused_where_it_cannot_be_made_again() -> None:
     _, state = run(Written, 4, stop=2)
-    with loader_of(Written(draws_globally=True)) as loader:  # the order of a begun epoch cannot be made again
+    with loader_of(Written(draws_globally=True)) as loader:
         assert_refused(lambda: loader.load_state_dict(state), "another order", NotSupportedError)
 
 
@@ -380,4 +375,4 @@ def test_a_later_epoch_that_is_wrong_does_not_end_the_loader() -> None:
         with pytest.raises(SettingError, match="gave no index for epoch 1"):
             next(iter(loader))
         loader.set_epoch(2)
-        assert numbers(next(iter(loader))) == rotated(2)[:4]
+        assert indices(loader, 1) == [rotated(2)[:4]]

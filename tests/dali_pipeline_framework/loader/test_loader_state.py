@@ -211,6 +211,14 @@ def test_a_state_tells_what_was_delivered_with_other_batch_sizes() -> None:
         assert len(loader) == 8
 
 
+def test_the_batch_size_may_change_before_each_batch() -> None:
+    order = Order(lambda: by_sampler(ShuffledSampler(22, last_batch="partial")))
+    steps, state = stages(order, *(Stage(1, size, 1) for size in [1, 2] * 7))
+    assert state["segments"] == [[1, 1, 1], [1, 2, 1]] * 6 + [[1, 1, 1]]
+    rest, _ = stages(order, Stage(1, 4), state=state)
+    assert sorted(index for index, _, _ in one_by_one([*steps, *rest])) == [*range(22)]
+
+
 class DefinedOnce(KeepsFormat):
     """Defines nothing, and that only once."""
 
