@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib
 import itertools
@@ -21,7 +20,7 @@ from support.array_samples import group_of
 from support.arrays import DT, ArrayProvider
 from support.laws import some
 from support.loaders import answers
-from support.providers import BadSamples, Panic
+from support.providers import BadSamples
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import (
@@ -56,14 +55,7 @@ def encoded(value: int, kind: str = ".png") -> np.ndarray:
 class Provider(DataProvider):
     """Samples whose values tell their index; some cannot be loaded, some hold a broken image, some are odd."""
 
-    def __init__(
-        self,
-        bad: Iterable[int] = (),
-        broken: Iterable[int] = (),
-        odd: Iterable[int] = (),
-        error: type[BaseException] = ValueError,
-    ) -> None:
-        self.error = error
+    def __init__(self, bad: Iterable[int] = (), broken: Iterable[int] = (), odd: Iterable[int] = ()) -> None:
         self.bad, self.broken, self.odd = frozenset(bad), frozenset(broken), frozenset(odd)
 
     @property
@@ -78,7 +70,7 @@ class Provider(DataProvider):
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index in self.bad:
-            raise self.error(f"calibration of {sample_index} is missing")
+            raise ValueError(f"calibration of {sample_index} is missing")
         sample = self.sample_data_structure
         sample["index"] = np.array(sample_index)
         sample["boxes"] = np.full((4,) if sample_index in self.odd else (2, 4), 1 + sample_index, np.float32)
@@ -89,13 +81,12 @@ class Provider(DataProvider):
 
 
 class LoadingTogether(Provider):
-    """Loads the samples of a batch together: a bad one spoils all of them."""
+    """Loads the samples of a batch together: a bad one spoils all of them, and then it is asked for one by one."""
 
     loads_batches = True
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        samples = [self.get_data(index) for index in sample_indices]
-        return iter(samples)
+        return iter([self.get_data(index) for index in sample_indices])
 
 
 def make(provider: DataProvider, faults: Any = None, batch_size: int | None = 4, **arguments: Any) -> DataLoader:
@@ -140,26 +131,15 @@ def changed(expected: list[list[int]], batches: list[list[int]]) -> list[tuple[i
 # A change of these numbers is a change of order, and belongs into the changelog.
 SUBSTITUTES = [(7, 2), (5, 2), (3, 4), (5, 13), (7, 11), (3, 15)]
 
-_WHERE = [("graph", 0), ("graph", 2), ("workers", 0), ("workers", 2)]
-
 
 # A fault in the graph costs a second; how the policies differ has nothing to do with where it is found.
 @some(
-    ("run", "num_workers", "policy", "error"),
-    [
-        (*where, policy, error)
-        for (where, policy), error in zip(
-            itertools.product(_WHERE, POLICIES),
-            itertools.cycle([ValueError, Panic, asyncio.CancelledError]),
-            strict=False,
-        )
-    ],
-    {0, 1, 2, 4, 5, 7},
+    ("run", "num_workers", "policy"),
+    itertools.product(["graph", "workers"], [0, 2], POLICIES),
+    {0, 3, 4, 7},
 )
-def test_all_other_samples_stay_where_they_are(
-    run: str, num_workers: int, policy: str, error: type[BaseException]
-) -> None:
-    with make(Provider([3, 7], [5], error=error), policy, run=run, num_workers=num_workers) as loader:
+def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, policy: str) -> None:
+    with make(Provider([3, 7], [5]), policy, run=run, num_workers=num_workers) as loader:
         batches = delivered(loader)
         failed = loader.failed_samples
     expected = clean()
@@ -174,19 +154,19 @@ def test_all_other_samples_stay_where_they_are(
         assert sample.outcome == in_its_place
         assert expected[sample.batch][sample.slot] == sample.sample_index
     by_index = {sample.sample_index: sample for sample in failed}
-    assert by_index[3].reason == f"{error.__name__}: calibration of 3 is missing"
+    assert by_index[3].reason == "ValueError: calibration of 3 is missing"
     assert by_index[3].file == "drive_3.jpg"
     assert by_index[5].stage == ("graph" if run == "graph" else "steps")
 
 
-@pytest.mark.parametrize("run", ["workers", "graph"])
-def test_shards_deliver_the_same_as_one(run: str) -> None:
-    provider = Provider([3, 7, 8, 9], [5, 6])
-    with make(provider, "replace", run=run) as whole:
+@pytest.mark.parametrize(("kind", "run"), [(Provider, "graph"), (LoadingTogether, "workers")])
+def test_shards_deliver_the_same_as_one(run: str, kind: Any) -> None:
+    bad, broken = [3, 7, 8, 9], [5, 6]
+    with make(Provider(bad, broken), "replace", run="workers") as whole:
         expected = delivered(whole)
     batches: list[list[int]] = [[] for _ in expected]
     for shard in range(2):
-        with make(provider, "replace", batch_size=2, shard=(shard, 2), run=run) as loader:
+        with make(kind(bad, broken), "replace", batch_size=2, shard=(shard, 2), run=run) as loader:
             for batch, part in zip(batches, delivered(loader), strict=True):
                 batch += part
     assert batches == expected
@@ -278,14 +258,6 @@ def test_a_sample_of_another_rank_is_treated_like_that() -> None:
     assert (failed.sample_index, failed.stage) == (6, "checks")
     assert "boxes: expected 2 dimension(s)" in failed.reason
     assert [index for index, _ in changed(clean(), batches)] == [6, 6]
-
-
-def test_a_provider_that_loads_batches_is_asked_one_by_one_for_a_batch_that_fails() -> None:
-    with make(Provider([3, 7], [5]), "replace") as loader:
-        expected = delivered(loader)
-    with make(LoadingTogether([3, 7], [5]), "replace") as loader:
-        assert delivered(loader) == expected
-        assert sorted(sample.sample_index for sample in loader.failed_samples) == [3, 5, 7]
 
 
 class FailingOnce(Provider):
@@ -494,7 +466,7 @@ def test_the_message_tells_all_that_is_known() -> None:
     ]
     assert re.fullmatch(r"  worker: 0 \(process \d+\)", lines[4])
     trace = "\n".join(lines[5:])
-    assert 'raise self.error(f"calibration of {sample_index} is missing")' in trace
+    assert 'raise ValueError(f"calibration of {sample_index} is missing")' in trace
     assert "accvlab" not in trace.replace(str(Path(__file__).parents[3]), "")
     assert (error.sample_index, error.worker) == (3, 0)
     frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]

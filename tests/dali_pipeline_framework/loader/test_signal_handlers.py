@@ -44,6 +44,9 @@ from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import graph_context
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
+# What a handler raises in functions that Python calls itself, e.g. those that modules have registered for forks,
+# is lost by Python.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 SAMPLES, BATCH = 160, 4
 
 
@@ -120,13 +123,9 @@ def received(
         seen(len(batches))
 
 
-# What a handler raises in functions that Python calls itself, e.g. those that modules have registered for forks,
-# is lost by Python.
-lost_in_callbacks = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 MANY = [(seed % 4, method, seed) for seed in range(3, 15) for method in ("fork", "forkserver")]
 
 
-@lost_in_callbacks
 @some(("num_workers", "start_method", "seed"), [(0, "fork", 1), (1, "fork", 2), *MANY, (2, "spawn", 3)], {0, 1})
 def test_the_stream_is_that_of_an_undisturbed_run(
     num_workers: int, start_method: str, seed: int, alarm: Callable[[float], None], tmp_path: Path
@@ -152,7 +151,6 @@ def test_the_stream_is_that_of_an_undisturbed_run(
         assert indices(loader, 2) == sampled
 
 
-@lost_in_callbacks
 @spread("seed", [5, 6, 7, 8], 1)
 def test_batches_of_an_input_that_cannot_go_back_come_once(seed: int, alarm: Callable[[float], None]) -> None:
     """Where a batch is lost in the middle of a message, there is an error, and nothing comes behind it."""
@@ -260,7 +258,6 @@ class OnceBlocked(IndexProvider):
         return super().get_data(sample_index)
 
 
-@lost_in_callbacks
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_wait_without_end_is_ended_and_what_was_due_comes_next(
     num_workers: int, alarm: Callable[[float], None], tmp_path: Path
@@ -316,7 +313,6 @@ def calls_of(
     return names
 
 
-@lost_in_callbacks
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.wide), 150], ids="every {} calls".format)
 def test_whatever_call_a_handler_interrupts_nothing_of_it_stays(
@@ -357,7 +353,6 @@ def test_whatever_call_a_handler_interrupts_nothing_of_it_stays(
             assert state() == before, (moment, name)
 
 
-@lost_in_callbacks
 def test_a_graph_whose_definition_is_interrupted_leaves_no_context(alarm: Callable[[float], None]) -> None:
     provider = ArrayProvider({"image": (types.DALIDataType.UINT8, [encoded_image(photograph(16, 8))] * 4)})
 
