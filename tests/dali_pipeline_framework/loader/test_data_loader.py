@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.arrays import DT, ArrayProvider
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
@@ -117,7 +117,8 @@ ACTS = st.tuples(
 
 
 class TestLoops:
-    @settings(max_examples=examples(40, 200))
+    # Without shrinking, which takes minutes where loaders are made.
+    @settings(max_examples=examples(40, 200), phases=[Phase.generate])
     @given(st.sampled_from([0, 0, 2]), st.lists(ACTS, min_size=8, max_size=16))
     def test_loops_epochs_and_states_are_as_documented(
         self, num_workers: int, acts: list[tuple[str, int]]

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable, PartialCallable
@@ -25,40 +24,23 @@ from accvlab.dali_pipeline_framework.sampling import SampleCounts, StreamingSequ
 POLICIES = ("drop", "pad", "partial", "wrap")
 
 
-@attrs.frozen
-class Delivery:
-    """What the loaders of all shards deliver in an epoch.
-
-    Attributes:
-        shards: Per shard the batches.
-        sample_counts: What was announced.
-    """
-
-    shards: list[list[Any]]
-    sample_counts: SampleCounts
-
-    def column(self, name: str, shard: int) -> list[list[Any]]:
-        """A field of all batches of a shard."""
-        return [batch["position"][name].tolist() for batch in self.shards[shard]]
-
-
 def joined(batches: Iterable[list[Any]]) -> list[Any]:
     return [*itertools.chain.from_iterable(batches)]
 
 
-def epoch_of(make: Any, num_shards: int, epoch: int = 0) -> Delivery:
-    """Deliver an epoch on all shards; ``make`` makes the loader of a shard."""
+def epoch_of(make: Any, num_shards: int, epoch: int = 0) -> tuple[list[list[dict[str, Any]]], SampleCounts]:
+    """The positions of the batches of each shard; what was announced. ``make`` makes the loader of a shard."""
     with ExitStack() as stack:
         loaders = [stack.enter_context(make((shard, num_shards))) for shard in range(num_shards)]
         for loader in loaders:
             loader.set_epoch(epoch)
-        sample_counts = loaders[0].sample_counts()
-        assert all(loader.sample_counts() == sample_counts for loader in loaders)
+        counts = loaders[0].sample_counts()
+        assert all(loader.sample_counts() == counts for loader in loaders)
         lengths = [len(loader) for loader in loaders]
-        assert max(lengths) == sample_counts.num_batches
-        got = Delivery([[*loader] for loader in loaders], sample_counts)
-        assert [len(batches) for batches in got.shards] == lengths
-        return got
+        shards = [[batch["position"] for batch in loader] for loader in loaders]
+        assert [len(batches) for batches in shards] == lengths
+        assert max(lengths) == counts.num_batches
+        return shards, counts
 
 
 # --- samplers --------------------------------------------------------------------------------------------
@@ -70,7 +52,7 @@ def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
     def make(shard: tuple[int, int]) -> Any:
         return make_loader(PLANNED["shuffled"](), 6 // num_shards, shard=shard, last_batch=policy)
 
-    got = epoch_of(make, num_shards)
+    shards, announced = epoch_of(make, num_shards)
     order = PLANNED["shuffled"]().sampler.with_settings(total_batch_size=22).get_batch_indices(0, 0).tolist()
     # 22 samples: 3 batches of 6, 4 are left.
     counts, last, padding = {
@@ -79,16 +61,12 @@ def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
         "partial": (SampleCounts(4, 22, 22, 0, 0, 2), order[18:], [False] * 4),
         "wrap": (SampleCounts(4, 22, 22, 0, 2, 0), order[18:] + order[:2], [False] * 6),
     }[policy]
-    assert got.sample_counts == counts
-    shards = range(num_shards)
-    steps, flags = (
-        [joined(parts) for parts in zip(*(got.column(name, shard) for shard in shards), strict=True)]
-        for name in ("sample_index", "is_padding")
-    )
-    assert joined(steps) == order[:18] + last
-    assert joined(flags) == [False] * 18 + padding
+    assert announced == counts
+    for name, expected in (("sample_index", order[:18] + last), ("is_padding", [False] * 18 + padding)):
+        steps = zip(*([batch[name].tolist() for batch in batches] for batches in shards), strict=True)
+        assert joined(map(joined, steps)) == expected
     if policy == "partial":  # what is left is dealt evenly
-        sizes = [len(got.shards[shard][-1]["index"]) for shard in shards]
+        sizes = [len(batches[-1]["slot"]) for batches in shards]
         assert sizes == {1: [4], 2: [2, 2], 3: [1, 1, 2]}[num_shards]
 
 
@@ -114,7 +92,7 @@ def test_published_shuffle(samples_and_shards: tuple[int, int], policy: Any) -> 
         order: dict[str, Any] = {"shuffle": True, "last_batch": policy, "context_name": "position"}
         return make_loader(ShuffledShardedInputCallable(IndexProvider(num_samples), size, *shard, **order))
 
-    got = epoch_of(make, num_shards, epoch=1)
+    shards, announced = epoch_of(make, num_shards, epoch=1)
     order = np.random.default_rng(21 + 1).permutation(num_samples).tolist()
     bounds = [shard * num_samples // num_shards for shard in range(num_shards + 1)]
     if policy == "drop":
@@ -122,20 +100,22 @@ def test_published_shuffle(samples_and_shards: tuple[int, int], policy: Any) -> 
     shares = [order[start:stop] for start, stop in itertools.pairwise(bounds)]
     most = max(len(share) for share in shares)
     num_slots = most // size * size if policy == "drop" else -(-most // size) * size
-    for shard, share in enumerate(shares):
-        delivered, padding = (joined(got.column(name, shard)) for name in ("sample_index", "is_padding"))
+    for batches, share in zip(shards, shares, strict=True):
+        delivered, padding = (
+            joined(batch[name].tolist() for batch in batches) for name in ("sample_index", "is_padding")
+        )
         wanted = {
             "drop": share[:num_slots],
             "partial": share,
             "pad": share + share[-1:] * (num_slots - len(share)),
             "wrap": (share * 2)[:num_slots],
         }
-        assert delivered == wanted[policy] == joined(indices(got.shards[shard]))
+        assert delivered == wanted[policy]
         assert padding == [policy == "pad" and slot >= len(share) for slot in range(len(delivered))]
     surplus = num_shards * num_slots - num_samples
     counts = {"drop": (num_samples + surplus, -surplus, 0, 0), "wrap": (num_samples, 0, surplus, 0)}
     expected = counts.get(policy, (num_samples, 0, 0, surplus))
-    assert got.sample_counts == SampleCounts(num_slots // size, num_samples, *expected)
+    assert announced == SampleCounts(num_slots // size, num_samples, *expected)
 
 
 # --- stateful samplers, and inputs of one's own ----------------------------------------------------------

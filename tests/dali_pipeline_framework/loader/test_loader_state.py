@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -268,17 +267,6 @@ def test_a_state_is_a_small_value() -> None:
             "last_batch": "drop",
         },
     }
-
-
-def test_json_text_and_bytes_are_read_too() -> None:
-    order = ORDERS["streams, cut"]
-    loops, states = loops_with_states(order)
-    text = json.dumps(states[2][2])
-    by_name = json.dumps(states[2][2], sort_keys=True)  # as trainers write their state
-    for written in (text, text.encode(), bytearray(text.encode()), by_name):
-        with order.loader() as loader:
-            loader.load_state_dict(written)
-            assert loop(loader) == loops[0][2:]
 
 
 def test_the_state_does_not_change_with_the_loader() -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import numpy as np
 import pytest
 from nvidia.dali.pipeline import Pipeline
 from support.arrays import DT, ArrayProvider
-from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, leaves, photo
+from support.gpu_cases import CASES, Difference, as_array, decoder, leaves, photo
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.laws import spread
 from support.loaders import pipeline_of
@@ -24,11 +23,9 @@ from accvlab.dali_pipeline_framework import (
     DataLoader,
     ImageDecoder,
     PipelineDefinition,
-    SampleDataGroup,
 )
 from accvlab.dali_pipeline_framework.errors import GraphError
 from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader
-from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 from accvlab.dali_pipeline_framework.video.video_stream_input import SequenceDecoder
@@ -171,29 +168,6 @@ def test_a_gpu_makes_the_pixels_of_the_cpu(name: str, folder: Path) -> None:
     found, _ = difference(name, folder)
     assert found.is_within(CASES[name]), found
     assert found.devices == (["cuda:0"] if "gpu" in COUNTS[name][-1] else ["cpu"])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", PUBLIC_STEPS)
-def test_each_public_step_takes_images_on_a_gpu(name: str) -> None:
-    case = PUBLIC_STEPS[name]
-    sample = case.samples[0]
-    images = [path for path in sample.format.flat_paths if path[-1] == "image"]
-    images = [path for path in images if np.ndim(sample.get_item_in_path(path)) == 3]
-    expected = run_step(case.step, case.samples)
-    found = run_step(case.step, case.samples, device_id=0, on_gpu=images)
-    levels = 1 / 255 if "Normalizer" in name else 1.0
-    compared = Difference.of(
-        [flat(each.output) for each in found], [flat(each.output) for each in expected], "image", levels
-    )
-    # Noise is the worst of images for filters and JPEG.
-    assert compared.is_within(GpuCase(dict, mean=4.0, share=0.2)), compared
-
-
-def flat(sample: SampleDataGroup) -> dict[str, Any]:
-    return dict(
-        zip([".".join(map(str, path)) for path in sample.format.flat_paths], sample.get_data(), strict=True)
-    )
 
 
 @pytest.mark.parametrize("device_id", DEVICES)

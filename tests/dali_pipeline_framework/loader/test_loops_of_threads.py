@@ -132,15 +132,6 @@ def test_states_of_another_thread_are_those_of_whole_batches() -> None:
     assert {*positions} <= {*((0, batch) for batch in range(30)), (1, 0)}
 
 
-def test_a_loop_begun_by_another_thread_ends_the_first() -> None:
-    with loader_of(IndexProvider(12), 0) as loader:
-        loop = iter(loader)
-        next(loop)
-        assert called_in_thread(lambda: [*_indices(iter(loader))], "loop").result(30) == BATCHES[:6]
-        with pytest.raises(ClosedError, match="This loop over the loader has ended: another loop has begun"):
-            next(loop)
-
-
 def test_a_loader_that_a_thread_leaves_to_the_garbage_collector_is_closed() -> None:
     before = children()
 

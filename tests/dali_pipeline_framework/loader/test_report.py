@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fault_providers import JpegProvider
-from support.inputs import NumberIterable
-from support.loaders import make_loader, pipeline_of
+from support.loaders import pipeline_of
 from support.providers import IndexProvider
 from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, spend
 
@@ -197,6 +196,7 @@ def test_a_report_is_the_difference_of_two_sums() -> None:
     report = made_of(END)
     assert {name: getattr(report, name) for name in COUNTS} == COUNTS | {"num_batches": 10}
     assert (report.seconds, report.first_batch_s, report.samples_per_s) == (10, 2, 4)
+    assert (report.most_workers, report.device_id, report.num_threads) == (8, None, 1)
     assert (report.mb_per_s, report.wait_share) == pytest.approx((0.3, 0.6))
     waits = {"waits for loading": 3, "handing over": 0.5, "waits for the graph": 1.5}
     assert report.loop == pytest.approx({"work": 4, **waits, "conversion": 0.25, "post_process_func": 0.125})
@@ -374,16 +374,6 @@ def test_advice_never_asks_for_more_workers_than_the_loader_warns_of(
     report = hand_made(waits, workers, cores=cores, most_workers=usable, num_workers=num_workers)
     advised = re.search(r"num_workers=(\d+)", report.verdict)
     assert advised is None or num_workers < int(advised[1]) <= usable
-
-
-def test_usable_cores_are_those_of_the_loader_s_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
-    monkeypatch.setattr(control_groups, "cpu_quota", lambda: 6.0)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    report = reported(make(IndexProvider(60), num_workers=1))
-    assert (report.cores["usable"], report.most_workers, report.device_id, report.num_threads) == (3, 3, None, 1)
-    iterable = make_loader(NumberIterable(60), 4, num_workers=1)
-    assert reported(iterable).most_workers == 1
 
 
 def test_a_table_for_people() -> None:

@@ -82,7 +82,6 @@ class Difference:
     """How a run that was killed and resumed differs from one that was not.
 
     Attributes:
-        num_resumes: How often it was resumed.
         num_repeated: Steps that were done again, since they were done after the last checkpoint.
         loss: Largest difference of the loss of a sample.
         num_samples: Slots of batches with other samples.
@@ -91,7 +90,6 @@ class Difference:
         wrongly_evaluated: Frames of evaluations that were not evaluated, or more than once.
     """
 
-    num_resumes: int
     num_repeated: int
     loss: float
     num_samples: int
@@ -230,7 +228,6 @@ def difference(undisturbed: Part, parts: Sequence[Part]) -> Difference:
         for ids in part.evaluations.values()
     ]
     return Difference(
-        num_resumes=len(parts) - 1,
         num_repeated=sum(len(part.steps) for part in parts) - len(done),
         loss=loss,
         num_samples=num_samples,
