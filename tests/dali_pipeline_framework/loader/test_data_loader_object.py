@@ -12,23 +12,17 @@ from torch.utils.data import DataLoader
 
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
-# What DataLoader documents or keeps, by whether it tells something about the pipeline here.
+# What DataLoader documents or keeps; all but these tell nothing about the pipeline here.
 DESCRIBED = {
     "batch_size": 4,
     "num_workers": 2,
     "prefetch_factor": 3,
-    "sampler": None,
-    "batch_sampler": None,
-    "generator": None,
-    "collate_fn": None,
-    "worker_init_fn": None,
-    "multiprocessing_context": None,
-    "pin_memory": False,
-    "pin_memory_device": "",
     "drop_last": True,
-    "timeout": 0,
     "persistent_workers": True,
 }
+DESCRIBED |= {"pin_memory": False, "pin_memory_device": "", "timeout": 0}
+NOTHING = "sampler", "batch_sampler", "generator", "collate_fn", "worker_init_fn", "multiprocessing_context"
+DESCRIBED |= dict.fromkeys(NOTHING)
 MASKED = ["_get_iterator", "_auto_collation", "_index_sampler", "check_worker_number_rationality"]
 
 
