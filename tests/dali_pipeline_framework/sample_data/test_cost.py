@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
+from support.array_samples import group_of
 from support.laws import spread
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -13,10 +14,6 @@ from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 def flat(count):
     return SampleDataGroup.create_data_field_array(DALIDataType.FLOAT, count)
-
-
-def groups_of_ten(count):
-    return SampleDataGroup.create_data_group_field_array(flat(10), count // 10)
 
 
 def tree(count):
@@ -55,7 +52,7 @@ OPERATIONS = {
 
 
 @spread("operation", OPERATIONS, 6)
-@pytest.mark.parametrize("build", [flat, groups_of_ten, tree])
+@pytest.mark.parametrize("build", [flat, tree])
 def test_linear_in_the_number_of_fields(build, operation):
     def cost(count):
         group, values = build(count), list(range(count))
@@ -67,26 +64,17 @@ def test_linear_in_the_number_of_fields(build, operation):
     assert any(cost(10_000) < 40 * cost(1_000) + 1e-3 for _ in range(3))
 
 
-def test_samples_share_the_format_of_their_blueprint():
-    blueprint = groups_of_ten(100)
-    first, second = blueprint.get_empty_like_self(), blueprint.get_empty_like_self()
-    first.set_data(range(100))
-    assert first.format is second.format is blueprint.format
-    assert first[3].format is second[7].format
-
-
-def test_samples_share_the_format_of_a_blueprint_that_was_edited():
-    blueprint = groups_of_ten(100)
+def test_samples_share_the_format_of_a_blueprint_also_after_an_edit():
+    blueprint = SampleDataGroup.create_data_group_field_array(flat(2), 10)
     blueprint[3].add_data_field("more", DALIDataType.FLOAT)
     first, second = blueprint.get_empty_like_self(), blueprint.get_empty_like_self()
-    assert first.format is second.format
+    first.set_data(range(21))
+    assert first.format is second.format is blueprint.format
+    assert first[2].format is second[7].format
 
 
-@pytest.mark.parametrize("dtype", [DALIDataType.UINT8, DALIDataType.FLOAT])
-def test_arrays_of_the_fields_type_are_copied_and_not_looked_at(dtype):
-    group = SampleDataGroup()
-    group.add_data_field("x", dtype)
-    array = np.zeros(4_000_000, group.format.at(("x",)).numpy_dtype)
+def test_arrays_of_the_fields_type_are_copied_and_not_looked_at():
+    group, array = group_of(x=DALIDataType.FLOAT), np.zeros(4_000_000, np.float32)
 
     def assign():
         group["x"] = array

@@ -333,7 +333,11 @@ class TestReading:
         assert group.get_data(as_list_type=True) == stored
         tree = tree_of(group.format, iter(values))
         assert group.to_dictionary() == tree
-        for path, item in items_of(tree):
+        paths = dict(items_of(tree))
+        for name in ("a", 0):
+            ends = [path for path in paths if path[-1:] == (name,)]
+            assert sorted(map(repr, group.find_all_occurrences(name))) == sorted(map(repr, ends))
+        for path, item in paths.items():
             found, is_group = group.get_item_in_path(list(path)), isinstance(item, dict)
             assert group.path_exists(path)
             assert group.path_exists_and_is_data_group_field(path) == is_group
