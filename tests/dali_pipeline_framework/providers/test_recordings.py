@@ -57,19 +57,13 @@ def test_nonsense_is_refused_at_birth(arguments: dict[str, Any], rule: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("make", "advice"),
+    ("kind", "argument", "advice"),
     [
-        (
-            lambda: VideoFrameDataProvider("a", labels=1),
-            "`labels` is not an argument",
-        ),
-        (
-            lambda: VideoFrameDataProvider("a", enable_timestamp=True),
-            "Did you mean 'timestamp_name'",
-        ),
-        (lambda: FrameFolders("a", tolerance=1), "Did you mean 'tolerance_s'"),
+        (VideoFrameDataProvider, "labels", "`labels` is not an argument"),
+        (VideoFrameDataProvider, "enable_timestamp", "Did you mean 'timestamp_name'"),
+        (FrameFolders, "tolerance", "Did you mean 'tolerance_s'"),
     ],
 )
-def test_unknown_arguments_are_told(make: Any, advice: str) -> None:
+def test_unknown_arguments_are_told(kind: Any, argument: str, advice: str) -> None:
     with pytest.raises(TypeError, match=advice):
-        make()
+        kind("a", **{argument: 1})
