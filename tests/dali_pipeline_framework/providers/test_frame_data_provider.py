@@ -253,9 +253,11 @@ def test_samples_that_do_not_exist_vanish_or_cannot_be_decoded_are_named(tmp_pat
         assert isinstance(caught.value, IndexError)
     bad = tmp_path / "1" / "00002.png"
     bad.write_bytes(b"this is no image, only some text that is long enough")
-    with make_loader(provider, 3, steps=[ImageDecoder("image", False)]) as loader:
-        with pytest.raises(GraphError, match=r"sample 5 \(.*1/00002.png\), field image"):
-            list(loader)
+    with (
+        make_loader(provider, 3, steps=[ImageDecoder("image", False)]) as loader,
+        pytest.raises(GraphError, match=r"sample 5 \(.*1/00002.png\), field image"),
+    ):
+        list(loader)
     bad.unlink()
     with pytest.raises(FileError, match=r"00002.png' cannot be read: there is none"):
         provider.get_data(5)
