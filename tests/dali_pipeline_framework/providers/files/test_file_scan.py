@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from native_files import native_files
 from support.laws import examples
@@ -107,6 +107,7 @@ class TestFoldersAgainstNativeReader:
     @example([], ["*\\.jpg"], None, True)
     @example([], ["*.[jJ]PG", "*.j?g"], ["[!a-z]", "a"], True)
     @example([], ["*"], ["b", "Ä"], False)
+    @example(["a/x.\u212a"], ["*.k"], None, False)  # the Kelvin sign folds to k
     def test_filters(
         self,
         tmp_path: Path,
@@ -148,15 +149,13 @@ class TestFoldersAgainstNativeReader:
         assert expected is not None
         assert found(file_root=tmp_path / "root") == expected
 
-    @pytest.mark.parametrize(("link", "target"), [("gone", "nowhere"), ("self", "self")])
-    def test_a_link_in_the_root_that_leads_nowhere_is_refused(
-        self, tmp_path: Path, link: str, target: str
-    ) -> None:
+    @pytest.mark.parametrize("target", ["nowhere", "link"])
+    def test_a_link_in_the_root_that_leads_nowhere_is_refused(self, tmp_path: Path, target: str) -> None:
         # Left out, it would shift the labels after it.
         make_tree(tmp_path, ["a/x.jpg"])
-        (tmp_path / link).symlink_to(target)
+        (tmp_path / "link").symlink_to(target)
         assert native_files(file_root=str(tmp_path)) is None
-        with pytest.raises(FileError, match=f"The link '.*/{link}' leads nowhere"):
+        with pytest.raises(FileError, match=r"The link '.*/link' leads nowhere"):
             FileDataProvider(tmp_path)
 
     @pytest.mark.parametrize(
@@ -213,13 +212,11 @@ class TestListsAgainstNativeReader:
         [
             {"file_list": "list"},
             {"file_list": "lists/list"},
-            {"file_list": "lists/list", "file_root": "."},
             {"file_list": "lists/list", "file_root": "root"},
             {"file_list": "lists/absolute", "file_root": "nowhere"},
             {"files": ["root/a.jpg", "b c.txt"]},
             {"files": ["a.jpg", "../b c.txt", "a.jpg"], "file_root": "root"},
             {"files": ["a.jpg", "./a.jpg"], "file_root": "root", "labels": [7, -3]},
-            {"files": "b c.txt"},
             {"files": "b c.txt", "labels": 5},
         ],
     )
@@ -241,12 +238,7 @@ class TestListsAgainstNativeReader:
             (b"a 0\n\nb\nc 2", 3, "expected a file name, white space, and a label .* got 'b'"),
             (b"5", 1, "got '5'"),
             (b"a -1", 1, "got 'a -1'"),
-            (b"a 1.5", 1, "got 'a 1.5'"),
-            (b"a +3", 1, "got"),
-            (b"a 0x10", 1, "got"),
-            (b"a 1_0", 1, "got"),
-            ("a ٣".encode(), 1, "got"),
-            (b"a \xb2", 1, "got"),
+            *((b"a " + label, 1, "got") for label in (b"+3", b"0x10", b"1_0", "٣".encode(), b"\xb2")),
             (b"# comment\na 0", 1, "got '# comment'"),
             (b"x" * 5000 + b" y", 1, r"got 'xxx.*\.\.\."),
         ],
@@ -258,13 +250,6 @@ class TestListsAgainstNativeReader:
             FileDataProvider(file_list=tmp_path / "list")
         assert len(str(caught.value)) < 500
 
-    @pytest.mark.parametrize("content", [b"", b"\n \r\n\t\n"])
-    def test_a_list_without_lines(self, tmp_path: Path, content: bytes) -> None:
-        (tmp_path / "list").write_bytes(content)
-        assert native_files(file_list=str(tmp_path / "list")) is None
-        with pytest.raises(SettingError, match="/list' names no file"):
-            FileDataProvider(file_list=tmp_path / "list")
-
     def test_differences(self, tmp_path: Path) -> None:
         # What the native reader makes of these cannot be meant.
         make_tree(tmp_path, ["a"])
@@ -272,20 +257,17 @@ class TestListsAgainstNativeReader:
         path.write_bytes(b"\xef\xbb\xbfa 3\n")
         assert native_files(file_list=str(path)) is None
         assert found(file_list=path) == [(b"a", [3])]
-        path.write_bytes(b"a 2147483648")
-        assert native_files(file_list=str(path)) == [(b"a", [-(2**31)])]
-        with pytest.raises(SettingError, match=r"line 1: a label must be at most 2147483647, got '2147483648'"):
-            FileDataProvider(file_list=path)
-        path.write_bytes(b"a " + b"9" * 5000)
-        with pytest.raises(SettingError, match=r"line 1: a label must be at most"):
-            FileDataProvider(file_list=path)
-        path.write_bytes(b"a 1\0 2")
-        assert native_files(file_list=str(path)) == [(b"a", [1])]
-        with pytest.raises(SettingError, match="line 1: expected"):
-            FileDataProvider(file_list=path)
-        for labels in ([1.5], [2**31], ["1"]):
-            with pytest.raises(SettingError, match=r"`labels` must be (a whole number|at most 2147483647)"):
-                FileDataProvider(files=["a"], labels=labels)  # type: ignore[arg-type]
+        too_large = "line 1: a label must be at most 2147483647, got "
+        for content, native, message in [
+            (b"a 2147483648", [(b"a", [-(2**31)])], f"{too_large}'2147483648'"),
+            (b"a " + b"9" * 5000, [(b"a", [-1])], f"{too_large}'999"),
+            (b"a 1\0 2", [(b"a", [1])], "line 1: expected"),
+            (b"\n \r\n\t\n", None, "/list' names no file"),
+        ]:
+            path.write_bytes(content)
+            assert native_files(file_list=str(path)) == native
+            with pytest.raises(SettingError, match=message):
+                FileDataProvider(file_list=path)
 
     def test_a_name_of_any_bytes(self, tmp_path: Path) -> None:
         make_tree(tmp_path, ["ä\udcff\udc80 \x01"])
@@ -312,15 +294,15 @@ class TestNothingFound:
             FileDataProvider(tmp_path / "texts", dir_filters="c*")
 
     def test_missing_and_unreadable_roots(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"The folder '.*/none' cannot be read: there is none"):
-            FileDataProvider(tmp_path / "none")
         (tmp_path / "file").touch()
-        with pytest.raises(NotADirectoryError, match=r"The folder '.*/file' cannot be read: Not a directory"):
-            FileDataProvider(tmp_path / "file")
-        with pytest.raises(FileNotFoundError, match=r"The file '.*/none' cannot be read: there is none"):
-            FileDataProvider(file_list=tmp_path / "none")
-        with pytest.raises(IsADirectoryError, match="cannot be read: it is a folder"):
-            FileDataProvider(file_list=tmp_path)
+        for argument, name, error, message in [
+            ("file_root", "none", FileNotFoundError, r"The folder '.*/none' cannot be read: there is none"),
+            ("file_root", "file", NotADirectoryError, r"The folder '.*/file' cannot be read: Not a directory"),
+            ("file_list", "none", FileNotFoundError, r"The file '.*/none' cannot be read: there is none"),
+            ("file_list", "", IsADirectoryError, "cannot be read: it is a folder"),
+        ]:
+            with pytest.raises(error, match=message):
+                FileDataProvider(**{argument: tmp_path / name})
 
     def test_what_may_not_be_read(self) -> None:
         with tempfile.TemporaryDirectory() as name:
@@ -373,7 +355,6 @@ class TestArguments:
             ({"file_list": "a", "labels": [1]}, "labels without files"),
             ({"files": []}, "`files` must name at least one file, got none"),
             ({"files": ["a"], "labels": [1, 2]}, "more labels"),
-            ({"files": ["a"], "labels": []}, "fewer labels"),
             ({"files": [5]}, "Name 0 must be a str, bytes or a path, got 5"),
             ({"file_root": ""}, "`file_root` must not be empty"),
             ({"file_root": 5}, "`file_root` must be a str or a Path, got 5"),
@@ -389,36 +370,60 @@ class TestArguments:
             FileDataProvider(**arguments)
 
 
-class TestNameFilter:
-    @given(
-        name=st.text(st.characters(codec="utf-8", exclude_characters="\0/")),
-        patterns=st.lists(_patterns, min_size=1, max_size=4),
-        case_sensitive=st.booleans(),
+names = st.binary(max_size=20).map(os.fsdecode)
+
+
+class TestTable:
+    @given(st.lists(st.tuples(names, st.integers(-(2**31), 2**31 - 1)), max_size=30))
+    def test_holds_what_it_was_given(self, entries: list[tuple[str, int]]) -> None:
+        table = FileTable.from_names([name for name, _ in entries], [label for _, label in entries])
+        assert list(table) == [name for name, _ in entries]
+        assert [(table.name(i), table.label(i)) for i in range(len(table))] == entries
+
+    def test_is_immutable_and_named_by_its_counts(self) -> None:
+        table = FileTable.from_names(["a", "b"], [7, 3])
+        with pytest.raises(ValueError, match="read-only"):
+            table.labels[0] = 2  # type: ignore[index]
+        assert repr(table) == "FileTable(2 names, labels in [3, 7])"
+        assert repr(FileTable.from_names(["a"])) == "FileTable(1 name)"
+        for read in (table.name, table.label):
+            for index in (-1, 2):
+                with pytest.raises(IndexError, match=rf"`index` must be in \[0, 1\], got {index}"):
+                    read(index)
+        with pytest.raises(SettingError, match="has no labels"):
+            FileTable.from_names(["a"]).label(0)
+
+    @pytest.mark.parametrize(
+        ("labels", "message"),
+        [
+            ([1], r"2 name\(s\) and fewer labels"),
+            ([], r"2 name\(s\) and fewer labels"),
+            ([1, 2, 3], r"2 name\(s\) and more labels"),
+            ([0, 0.5], "`labels` must be a whole number"),
+            ([0, 2**31], "`labels` must be at most 2147483647"),
+        ],
     )
-    @example("a.\u212a", ["*.k"], False)  # the Kelvin sign folds to k
-    def test_the_short_way_gives_what_the_library_gives(
-        self, name: str, patterns: list[str], case_sensitive: bool
-    ) -> None:
-        assume("\0" not in "".join(patterns))
-        all_ways = NameFilter(patterns, case_sensitive=case_sensitive, argument="x")
-        the_long_way = NameFilter(patterns, case_sensitive=case_sensitive, argument="x")
-        the_long_way._suffixes = ()
-        assert all_ways.matches(name) == the_long_way.matches(name)
+    def test_wrong_labels_are_refused(self, labels: list[Any], message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            FileTable.from_names(["a", "b"], labels)
+
+    @pytest.mark.parametrize("name", [5, "\ud800"])
+    def test_what_is_no_name_is_refused(self, name: Any) -> None:
+        with pytest.raises(SettingError, match="Name 1 must be a str, bytes or a path"):
+            FileTable.from_names(["a", name])
 
 
-class TestMemory:
-    def test_a_scan_keeps_little_per_file(self, tmp_path: Path) -> None:
-        count = examples(5000, 20_000)
-        for folder in range(10):
-            (tmp_path / str(folder)).mkdir()
-            for number in range(count // 10):
-                (tmp_path / str(folder) / f"{number:08}.jpg").touch()
-        file_filter = NameFilter(DEFAULT_FILE_FILTERS, case_sensitive=False, argument="file_filters")
-        tracemalloc.start()
-        table = scan_folders(Storage(tmp_path), file_filter)
-        kept, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert isinstance(table, FileTable)
-        assert len(table) == count
-        assert kept / count < 50
-        assert peak / count < 150  # of which the names of one folder at a time
+def test_a_scan_keeps_little_per_file(tmp_path: Path) -> None:
+    count = examples(3000, 20_000)
+    for folder in range(10):
+        (tmp_path / str(folder)).mkdir()
+        for number in range(count // 10):
+            (tmp_path / str(folder) / f"{number:08}.jpg").touch()
+    file_filter = NameFilter(DEFAULT_FILE_FILTERS, case_sensitive=False, argument="file_filters")
+    tracemalloc.start()
+    table = scan_folders(Storage(tmp_path), file_filter)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(table) == count
+    assert kept / count < 50
+    assert peak / count < 150  # of which the names of one folder at a time
