@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import pickle
 from collections import Counter
@@ -14,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from PIL import Image
-from support.arrays import ArrayProvider
+from support.array_samples import group_of
+from support.arrays import ArrayProvider, encoded_image
 from support.frame_trees import write_frames
 from support.laws import examples
 from support.loaders import LENGTHS, make_loader
@@ -53,9 +52,7 @@ DT = types.DALIDataType
 @functools.cache
 def picture(number: int) -> np.ndarray:
     """A PNG file of one color."""
-    file = io.BytesIO()
-    Image.fromarray(np.full((4, 6, 3), number % 256, np.uint8)).save(file, "PNG")
-    return np.frombuffer(file.getvalue(), np.uint8)
+    return encoded_image(np.full((4, 6, 3), number % 256, np.uint8), "PNG")
 
 
 class Drive(DataProvider):
@@ -72,17 +69,15 @@ class Drive(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8, ndim=1, content=ImageContent(is_encoded=True))
-        camera.add_data_field("gain", DT.FLOAT, ndim=0)
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("number", DT.INT64, ndim=0)
-        blueprint.add_data_field("state", DT.FLOAT, ndim=1)
-        blueprint.add_data_field("task", DT.STRING)
-        blueprint.add_data_field("kind", DT.INT32, {"car": 3, None: -1}, ndim=0)
-        blueprint.add_data_field("points", DT.FLOAT, ndim=2)
-        blueprint.add_data_group_field_array("cameras", camera, 2)
-        return blueprint
+        image, scalar = {"ndim": 1, "content": ImageContent(is_encoded=True)}, {"ndim": 0}
+        return group_of(
+            number=(DT.INT64, scalar),
+            state=(DT.FLOAT, {"ndim": 1}),
+            task=DT.STRING,
+            kind=(DT.INT32, {"mapping": {"car": 3, None: -1}, "ndim": 0}),
+            points=(DT.FLOAT, {"ndim": 2}),
+            cameras=(group_of(image=(DT.UINT8, image), gain=(DT.FLOAT, scalar)), 2),
+        )
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         self.loaded[sample_index] += 1
@@ -103,48 +98,44 @@ class Drive(DataProvider):
         return None if path else self.times_s
 
 
+def by_time(source, windows, **how):
+    return Windows(source, windows, **{"unit": "s", "edges": "repeat", **how})
+
+
+def by_frame(source, windows, **how):
+    return Windows(source, windows, **{"unit": "frames", "edges": "repeat", **how})
+
+
 # --- what comes out -----------------------------------------------------------------------------------------
 
 
 def test_the_values_are_those_of_the_frames_in_the_order_asked_for():
-    provider = Windows(
-        Drive((5, 3)), {"number": [0.1, -0.2, 0], "state": [0, 0.1], "kind": [-0.1]}, unit="s", edges="repeat"
-    )
+    provider = by_time(Drive((5, 3)), {"number": [0.1, -0.2, 0], "state": [0, 0.1], "kind": [-0.1]})
     sample = provider.get_data(1)
     assert sample["number"].tolist() == [2, 0, 1]
     assert sample["number_is_pad"].tolist() == [False, True, False]  # -0.2 is before the start
     assert sample["state"].tolist() == [[1, -1], [2, -2]]
-    assert sample["state_is_pad"].tolist() == [False, False]
     assert (sample["kind"].tolist(), sample["task"]) == ([-1], "go")
-    of_second = provider.get_data(5)  # never a frame of the sequence before
-    assert (of_second["number"].tolist(), of_second["number_is_pad"].tolist()) == ([6, 5, 5], [False, True, False])
-    of_last = provider.get_data(7)
-    assert (of_last["state"].tolist(), of_last["state_is_pad"].tolist()) == ([[7, -7], [7, -7]], [False, True])
+    assert provider.get_data(5)["number"].tolist() == [6, 5, 5]  # never a frame of the sequence before
+    assert provider.get_data(7)["state_is_pad"].tolist() == [False, True]
 
 
 def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
-    provider = Windows(
-        Drive(), {"number": [-0.1, 0], "image": [-0.1, 0], "task": [0, 0.1], "gain": [0]}, unit="s", edges="repeat"
-    )
-    assert PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(8, 1))).describe().splitlines() == [
+    provider = by_time(Drive(), {"number": [-0.1, 0], "image": [-0.1, 0], "task": [0, 0.1], "gain": [0]})
+    described = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(8, 1))).describe()
+    assert described.partition("\noutput\n")[0].splitlines() == [
         "input",
-        *(
-            lines := [
-                "    number: INT64, 1D",
-                "    state: FLOAT, 1D",
-                "    task[0..1]: STRING",
-                "    kind: INT32, scalar, of labels",
-                "    points: FLOAT, 2D",
-                "    cameras[0..1].image.encoded[0..1]: UINT8, 1D, image: encoded",
-                "    cameras[0..1].gain: FLOAT, 1D",
-                "    cameras[0..1].image_is_pad: BOOL, 1D",
-                "    cameras[0..1].gain_is_pad: BOOL, 1D",
-                "    number_is_pad: BOOL, 1D",
-                "    task_is_pad: BOOL, 1D",
-            ]
-        ),
-        "output",
-        *lines,
+        "    number: INT64, 1D",
+        "    state: FLOAT, 1D",
+        "    task[0..1]: STRING",
+        "    kind: INT32, scalar, of labels",
+        "    points: FLOAT, 2D",
+        "    cameras[0..1].image.encoded[0..1]: UINT8, 1D, image: encoded",
+        "    cameras[0..1].gain: FLOAT, 1D",
+        "    cameras[0..1].image_is_pad: BOOL, 1D",
+        "    cameras[0..1].gain_is_pad: BOOL, 1D",
+        "    number_is_pad: BOOL, 1D",
+        "    task_is_pad: BOOL, 1D",
     ]
     sample = provider.get_data(2)
     assert [*sample["task"].values()] == ["gogo", "gogogo"]
@@ -155,22 +146,19 @@ def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
 @pytest.mark.parametrize(
     ("windows", "expected"),
     [
-        ({"gain": [0]}, [1, 1]),
         ({"cameras.gain": [-0.1, 0]}, [2, 2]),
         ({"gain": [0], "cameras[1].gain": [-0.1, 0, 0.1]}, [1, 3]),
         ({("cameras", 0, "gain"): [0, 0.1], "cameras.gain": [0]}, [2, 1]),
-        ({"cameras.gain": [0], "cameras[1].gain": [-0.1, 0, 0.1]}, [1, 3]),
     ],
 )
 def test_fields_are_named_as_elsewhere_and_the_most_exact_name_counts(windows, expected):
-    sample = Windows(Drive(), windows, unit="s", edges="repeat").get_data(1)
+    sample = by_time(Drive(), windows).get_data(1)
     assert [camera["gain"].shape[0] for camera in sample["cameras"].values()] == expected
 
 
 def test_a_description_shows_offsets_and_rules():
-    provider = Windows(
-        Drive(), {"image": [-0.1, 0], "state": [k / 10 for k in range(9)]}, take="last", unit="s", edges="repeat"
-    )
+    offsets = [k / 10 for k in range(9)]
+    provider = by_time(Drive(), {"image": [-0.1, 0], "state": offsets}, take="last")
     assert repr(provider) == (
         "Windows(8 moments of Drive(8 samples): state at 0, 0.1, ..., 0.8 s (within 0.0001 s); "
         "cameras[0..1].image at -0.1, 0 s (within 0.0001 s); take='last', edges='repeat')"
@@ -185,9 +173,7 @@ def test_a_description_shows_offsets_and_rules():
 def test_cameras_are_searched_by_their_own_times():
     # The second camera is 40 ms behind the moments, and has no frame at the third.
     times = {1: [0.04, 0.14, np.nan, 0.34, 0.44]}
-    provider = Windows(
-        Drive((5,), camera_times_s=times), {"gain": [-0.1, 0]}, tolerance_s=0.05, unit="s", edges="repeat"
-    )
+    provider = by_time(Drive((5,), camera_times_s=times), {"gain": [-0.1, 0]}, tolerance_s=0.05)
     gains = [[camera["gain"].tolist() for camera in provider.get_data(i)["cameras"].values()] for i in (1, 4)]
     assert gains == [[[0, 1], [0.5, 1.5]], [[3, 4], [3.5, 4.5]]]
     with pytest.raises(FieldValueError) as caught:
@@ -196,7 +182,7 @@ def test_cameras_are_searched_by_their_own_times():
         "cameras[1].gain: no frame near 0.2 s of sequence 0 (frame 2): the nearest, frame 1, is 0.06 s away; "
         "`tolerance_s` is 0.05. Raise it, or use edges='drop', which leaves such moments out."
     )
-    in_time = Windows(Drive((5,), camera_times_s=times), {"gain": [0]}, unit="frames", edges="repeat")
+    in_time = by_frame(Drive((5,), camera_times_s=times), {"gain": [0]})
     assert in_time.get_data(2)["cameras"][1]["gain"].tolist() == [2.5]
 
 
@@ -204,40 +190,35 @@ def test_cameras_are_searched_by_their_own_times():
 def test_cameras_that_lack_sequences_or_are_slow(take):
     times = {1: [0, 0.1, 0.2, *[np.nan] * 3, 0, 0.1]}
     source = Drive((3, 3, 2), [0, 0.1, 0.2, 10, 10.1, 10.2, 0, 0.1], camera_times_s=times)
-    provider = Windows(source, {"gain": [-0.1, 0]}, unit="s", edges="repeat", take=take)
+    provider = by_time(source, {"gain": [-0.1, 0]}, take=take)
     assert provider.get_data(6)["cameras"][1]["gain"].tolist() == [6.5, 6.5]
     for sample in (3, 5):
         with pytest.raises(FieldValueError, match=r"cameras\[1\].gain: no frame near .* Leave the sequence out"):
             provider.get_data(sample)
     assert Windows(source, {"gain": [-0.1, 0]}, unit="s", take=take).rows.tolist() == [1, 2, 7]
     slow = Drive((7,), camera_times_s={1: [0, 0, 0, 0.3, 0.3, 0.3, 0.6]})  # a frame at several moments
-    provider = Windows(slow, {"cameras[1].gain": [-0.3, 0]}, take=take, unit="s", edges="repeat")
+    provider = by_time(slow, {"cameras[1].gain": [-0.3, 0]}, take=take)
     gains = [provider.get_data(index)["cameras"][1]["gain"].tolist() for index in (4, 5)]
     assert gains == [[2.5, 5.5], [3.5, 6.5] if take == "nearest" else [2.5, 5.5]]
 
 
-def test_float32_times_and_times_since_1970_are_no_obstacle():
-    steps = np.arange(2000)
-    windows = {"number": [-0.2, -0.1, 0, 0.1]}
-    for times in (np.float32(steps / 10), 1.7e9 + steps / 10):
-        for take in ("nearest", "last"):
-            provider = Windows(Drive((2000,), times), windows, take=take, unit="s", edges="repeat")
-            assert provider.get_data(1997)["number"].tolist() == [1995, 1996, 1997, 1998]
+@pytest.mark.parametrize("take", ["nearest", "last"])
+def test_float32_times_and_times_since_1970_are_no_obstacle(take):
+    for times in (np.float32(np.arange(2000) / 10), 1.7e9 + np.arange(2000) / 10):
+        provider = by_time(Drive((2000,), times), {"number": [-0.2, -0.1, 0, 0.1]}, take=take)
+        assert provider.get_data(1997)["number"].tolist() == [1995, 1996, 1997, 1998]
 
 
 def test_frames_are_equally_spaced_only_where_no_difference_adds_up():
     # 30 and 29.97 frames per second: 0.03 ms from frame to frame, 2 ms in two seconds.
     times = np.concatenate([np.arange(90) / 30, np.arange(90) / 29.97])
-    provider = Windows(Drive((90, 90), times), {"number": [-2, 0]}, unit="s", edges="repeat")
+    provider = by_time(Drive((90, 90), times), {"number": [-2, 0]})
     assert provider.get_data(175)["number"].tolist() == [115, 175]
     assert "(within 0.0166" in repr(provider)
-    for rate, offset, period in ((29.97, -2, "0.0333667"), (4000, -0.001125, "0.00025"), (8000, -0.001125, "")):
-        drive = Drive((90,), np.arange(90) / rate)
-        if not period:  # frames are nearer than times are told apart
-            Windows(drive, {"number": [offset, 0]}, unit="s", edges="repeat")
-            continue
+    for rate, offset, period in ((29.97, -2, "0.0333667"), (4000, -0.001125, "0.00025")):
         with pytest.raises(SettingError, match=f"must be multiples of the {period} s from frame to frame"):
-            Windows(drive, {"number": [offset, 0]}, unit="s", edges="repeat")
+            by_time(Drive((90,), np.arange(90) / rate), {"number": [offset, 0]})
+    by_time(Drive((90,), np.arange(90) / 8000), {"number": [-0.001125, 0]})  # nearer than times are told apart
 
 
 @st.composite
@@ -400,11 +381,9 @@ def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_th
 
 def test_frames_that_samples_of_a_batch_share_are_loaded_once():
     source = Drive(LENGTHS)
-    provider = Windows(source, {"number": [-0.2, -0.1, 0]}, unit="s", edges="repeat")
+    provider = by_time(source, {"number": [-0.2, -0.1, 0]})
     samples = [*provider.load_batch([3, 8, 2, 4, 3], range(5))]
-    assert [sample["number"].tolist() for sample in samples] == [
-        [1, 2, 3], [7, 7, 8], [0, 1, 2], [2, 3, 4], [1, 2, 3],
-    ]  # fmt: skip
+    assert [sample["number"][-1] for sample in samples] == [3, 8, 2, 4, 3]
     assert source.loaded == dict.fromkeys([0, 1, 2, 3, 4, 7, 8], 1)
     samples[0]["number"][:] = -1
     assert samples[4]["number"].tolist() == [1, 2, 3]
@@ -414,17 +393,17 @@ def test_pictures_of_a_batch_are_held_only_while_windows_overlap():
     class OwnFields(Drive):
         def load_fields(self, wanted):
             self.loaded.update(wanted["cameras", 0, "image"])
-            samples = {
-                row: self.get_data(row) for row in dict.fromkeys(row for of in wanted.values() for row in of)
+            drive = Drive((20, 5))
+            return {
+                path: [drive.get_data(row).get_item_in_path(path) for row in of] for path, of in wanted.items()
             }
-            return {path: [samples[row].get_item_in_path(path) for row in of] for path, of in wanted.items()}
+
+        def get_data(self, sample_index):
+            return Drive((20, 5)).get_data(sample_index)
 
     source = OwnFields((20, 5))
-    source.get_data = functools.partial(Drive.get_data, Drive((20, 5)))
     # The pictures of 9 and 10 overlap, those of 9 and 3 do not; states of all of them do.
-    provider = Windows(
-        source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]}, unit="s", edges="repeat"
-    )
+    provider = by_time(source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]})
     samples = provider.load_batch([9, 3, 10, 24], range(4))
     held = []
     for _ in range(4):
@@ -442,32 +421,19 @@ def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own
         *sources[0].camera_times_s[1],
         *sources[1].times_s,
     ]
-    provider = Windows(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05, unit="s", edges="repeat")
+    provider = by_time(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05)
     sample = provider.get_data(7)
     assert sample["state"].tolist() == [[1, -1], [2, -2]]
     assert (sources[0].loaded, sources[1].loaded) == ({}, {1: 1, 2: 1})
-    own = Windows(ConcatDataProvider([Own(), Changed()]), {"index": [-1, 0]}, unit="frames", edges="repeat")
+    own = by_frame(ConcatDataProvider([Own(), Changed()]), {"index": [-1, 0]})
     assert own.get_data(3)["index"].tolist() == [102, 103]
     assert own.get_data(25)["index"].tolist() == [3, 4]
     assert ConcatDataProvider([Own(), Own()]).frame_times_s() is None
-    faulty = FaultyProvider("missing_field", bad_sample=6)
-    faulty.sequence_lengths = [16]
-    with pytest.raises(ValueError, match="another format") as caught:
-        Windows(ConcatDataProvider([faulty, faulty]), {"index": [-2, 0]}, unit="frames", edges="repeat").get_data(
-            24
-        )
-    assert caught.value.sample_index_in_data_set == 24
 
 
 def test_windows_of_windows():
-    joined = ConcatDataProvider([Drive((5,)), Drive((4,))])
-    provider = Windows(
-        Windows(joined, {"number": [-1, 0]}, unit="frames", edges="repeat"),
-        {"state": [0, 0.1]},
-        unit="s",
-        edges="repeat",
-    )
-    sample = provider.get_data(5)  # of the second data set
+    of_numbers = by_frame(ConcatDataProvider([Drive((5,)), Drive((4,))]), {"number": [-1, 0]})
+    sample = by_time(of_numbers, {"state": [0, 0.1]}).get_data(5)  # of the second data set
     assert (sample["number"].tolist(), sample["state"].tolist()) == ([0, 0], [[0, 0], [1, -1]])
 
 
@@ -477,13 +443,13 @@ def test_windows_of_windows():
 def test_numbers_need_no_pictures_and_a_window_of_a_video_one_pass(tmp_path):
     make_video(tmp_path / "a.mp4", 30, "libx264")
     videos = VideoFrameDataProvider(Videos(str(tmp_path)), timestamp_name="time", frame_number_name="frame")
-    numbers = Windows(videos, {"time": [-0.4, -0.08, 0], "frame": [-0.04, 0]}, unit="s", edges="repeat")
+    numbers = by_time(videos, {"time": [-0.4, -0.08, 0], "frame": [-0.04, 0]})
     sample = numbers.get_data(20)
     assert (sample["time"] * 25).round().tolist() == [10, 18, 20]
     assert sample["frame"].tolist() == [19, 20]
     assert videos.statistics.num_delivered == 1  # the picture of the moment
     videos.close()
-    pictures = Windows(videos, {"image": [0, -0.12, -0.04]}, unit="s", edges="repeat")
+    pictures = by_time(videos, {"image": [0, -0.12, -0.04]})
     leaf = pictures.sample_data_structure.format.at(("image",))
     assert (leaf.ndim, leaf.content.layout) == (4, "FHWC")
     assert read_numbers(pictures.get_data(20)["image"]) == [20, 17, 19]
@@ -500,9 +466,7 @@ def test_numbers_need_no_pictures_and_a_window_of_a_video_one_pass(tmp_path):
 def test_files_are_read_only_for_the_moments_that_need_them(tmp_path, monkeypatch):
     write_frames(tmp_path, {"a": 6, "b": 3})
     frames = FrameDataProvider(tmp_path, recording_name="recording", frame_number_name="frame")
-    provider = Windows(
-        frames, {"image": [-2, 0], "frame": [-1, 0, 1], "recording": [0]}, unit="frames", edges="repeat"
-    )
+    provider = by_frame(frames, {"image": [-2, 0], "frame": [-1, 0, 1], "recording": [0]})
     read = []
     monkeypatch.setattr(
         "accvlab.dali_pipeline_framework.providers.files.storage.Storage.read_bytes",
@@ -534,8 +498,8 @@ class Changed(Own):
 
 def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
     windows = {"index": [-1, 0]}
-    assert Windows(Own(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [101, 102]
-    assert Windows(Changed(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [2, 3]
+    assert by_frame(Own(), windows).get_data(2)["index"].tolist() == [101, 102]
+    assert by_frame(Changed(), windows).get_data(2)["index"].tolist() == [2, 3]
     with pytest.raises(ContractError, match="load_fields must deliver what get_data delivers"):
         check_provider(Own(), num_workers=0)
 
@@ -545,7 +509,7 @@ def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
 
 @pytest.mark.parametrize("run", ["workers", "graph"])
 def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
-    provider = Windows(Drive((6,)), {"image": [-0.1, 0], "number": [0]}, unit="s", edges="repeat")
+    provider = by_time(Drive((6,)), {"image": [-0.1, 0], "number": [0]})
     steps = [
         ImageDecoder("image", False),
         ImageResizer("image", output_hw=(2, 3)),
@@ -633,8 +597,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("arguments", "words"), REFUSED)
 def test_wrong_settings_are_refused_with_the_rule(arguments, words):
-    settings = {"windows": {"number": [0]}, "unit": "s", "edges": "repeat", **arguments}
-    assert_refused(lambda: Windows(Drive(), **settings), words)
+    settings = {"windows": {"number": [0]}, **arguments}
+    assert_refused(lambda: by_time(Drive(), **settings), words)
 
 
 class Rig(Drive):
@@ -645,49 +609,47 @@ def test_what_a_provider_lacks_is_named(tmp_path):
     make_video(tmp_path / "a.mp4", 5, "libx264")
     short = IndexProvider()
     short.sequence_lengths = [4]
-    texts = Windows(Drive(), {"task": [0, 0.1]}, unit="s", edges="repeat")
-    once = Windows(Drive(), {"number": [0]}, unit="s", edges="repeat")
+    texts = by_time(Drive(), {"task": [0, 0.1]})
+    once = by_time(Drive(), {"number": [0]})
     pictures = Windows(VideoFrameDataProvider(tmp_path / "a.mp4"), {"image": [0]}, edges="drop", unit="s")
     index = {"index": [0]}
-    for arguments, error, words in [
+    for source, windows, how, words in [
         (
-            (Rig(), {"number": [0, 1, 7]}, "frames", "drop"),
-            SettingError,
+            Rig(),
+            {"number": [0, 1, 7]},
+            {"unit": "frames", "edges": "drop"},
             "The longest of 2 sequence(s) has 5 frame(s); 2 frames of cameras are missing, and end sequences "
             "unless `missing` is 'bridge' (with another `reference_camera` it may be fewer). The windows",
         ),
         (
-            (IndexProvider(), index, "frames", "repeat"),
-            SettingError,
+            IndexProvider(),
+            index,
+            {"unit": "frames"},
             "IndexProvider has no attribute `sequence_lengths` (the number of frames of each). Give it one",
         ),
         (
-            (Own(), index, "s", "repeat"),
-            SettingError,
+            Own(),
+            index,
+            {},
             "need the times of the samples, which Own does not know. Give `times_s`, or offsets in frames "
             "(unit='frames'); a provider of your own defines `frame_times_s`.",
         ),
-        ((short, index, "frames", "repeat"), SettingError, "add up to 4 and there are 22 samples"),
-        ((texts, {("task", 0): [0]}, "s", "drop"), SettingError, "An array of data fields can have no windows"),
-        ((once, {"number": [0]}, "s", "repeat"), DuplicateFieldError, "number_is_pad"),
+        (short, index, {"unit": "frames"}, "add up to 4 and there are 22 samples"),
+        (texts, {("task", 0): [0]}, {"edges": "drop"}, "An array of data fields can have no windows"),
         (
-            (pictures, {"image": [0]}, "s", "repeat"),
-            SettingError,
+            pictures,
+            {"image": [0]},
+            {},
             "needs single frames, and image holds several already. Leave it out of `windows`, or have the",
         ),
     ]:
-        source, windows, unit, edges = arguments
-        assert_refused(functools.partial(Windows, source, windows, unit=unit, edges=edges), words, error)
+        assert_refused(functools.partial(by_time, source, windows, **how), words)
+    assert_refused(lambda: by_time(once, {"number": [0]}), "number_is_pad", DuplicateFieldError)
 
 
 def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():
-    provider = Windows(
-        Drive((4, 3), [0, 0.1, 0.5, 0.6, 3, 3.1, 3.2]),
-        {"state": [-0.1, 0]},
-        tolerance_s=0.02,
-        unit="s",
-        edges="repeat",
-    )
+    source = Drive((4, 3), [0, 0.1, 0.5, 0.6, 3, 3.1, 3.2])
+    provider = by_time(source, {"state": [-0.1, 0]}, tolerance_s=0.02)
     assert provider.get_data(1)["state"].tolist() == [[0, 0], [1, -1]]
     with pytest.raises(FieldValueError) as caught:
         provider.get_data(2)
@@ -702,12 +664,12 @@ def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():
     lines = str(broken.value).splitlines()
     assert lines[1] == "    windows: 14 times, 2 padded, 1 without a frame; frames are at most 0 s off"
     assert f"there must be a frame for each time of a window: {caught.value}" in str(broken.value)
-    report = check_provider(Windows(Drive(), {"state": [-0.1, 0]}, unit="s", edges="repeat"), num_workers=0)
+    report = check_provider(by_time(Drive(), {"state": [-0.1, 0]}), num_workers=0)
     assert report == "windows: 16 times, 2 padded, 0 without a frame; frames are at most 0 s off"
 
 
 def test_frames_of_other_shapes_are_named():
-    provider = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", edges="repeat")
+    provider = by_time(Drive(), {"points": [-0.1, 0]})
     with pytest.raises(FieldValueError) as caught:
         provider.get_data(2)
     assert str(caught.value) == (
@@ -717,11 +679,8 @@ def test_frames_of_other_shapes_are_named():
     listed = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", listed=["points"])
     assert [points.shape for points in listed.get_data(1)["points"].values()] == [(1, 4), (2, 4)]
     with make_loader(listed, 2, ragged="list") as loader:
-        batch = next(iter(loader))
-    assert [[points.shape for points in batch["points"][frame]] for frame in range(2)] == [
-        [(0, 4), (1, 4)],
-        [(1, 4), (2, 4)],
-    ]
+        points = next(iter(loader))["points"]
+    assert [[each.shape[0] for each in points[frame]] for frame in range(2)] == [[0, 1], [1, 2]]
 
 
 def test_files_that_are_not_declared_as_such_are_named():
@@ -730,16 +689,17 @@ def test_files_that_are_not_declared_as_such_are_named():
     with pytest.raises(
         FieldValueError, match=r"Declare image files as such: .*content=ImageContent\(is_encoded=True"
     ):
-        Windows(source, {"image": [-1, 0]}, unit="frames", edges="repeat").get_data(1)
+        by_frame(source, {"image": [-1, 0]}).get_data(1)
 
 
 def test_an_error_of_the_provider_names_the_sample_whose_window_needs_the_frame():
     source = FaultyProvider("missing_field", bad_sample=6)
     source.sequence_lengths = [16]
-    provider = Windows(source, {"index": [-2, 0]}, unit="frames", edges="repeat")
-    for indices, expected in (([8], 8), ([3, 8, 6], 8), ([6, 8], 6)):
-        with pytest.raises(ValueError, match="another format") as caught:
-            [*provider.load_batch(indices, range(len(indices)))]
-        assert caught.value.sample_index_in_data_set == expected
+    for provider, first in ((source, 0), (ConcatDataProvider([source, source]), 16)):
+        provider = by_frame(provider, {"index": [-2, 0]})
+        for indices, expected in (([8], 8), ([3, 8, 6], 8), ([6, 8], 6)):
+            with pytest.raises(ValueError, match="another format") as caught:
+                [*provider.load_batch([first + index for index in indices], range(len(indices)))]
+            assert caught.value.sample_index_in_data_set == first + expected
     with pytest.raises(SettingError, match="`sample_index` must be in"):
-        provider.get_data(16)
+        provider.get_data(32)
