@@ -18,8 +18,7 @@ from support.refusals import assert_refused
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.providers import ConcatDataProvider, DataProvider, Windows
-from accvlab.dali_pipeline_framework.providers.sample_loading import SampleLoader
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
 class Rig(DataProvider):
@@ -179,14 +178,3 @@ def test_a_blueprint_that_changes_is_refused_once_samples_were_made(attribute: s
             batch = next(iter(loader))
         assert len(batch["cameras"]) == changed.num_cameras
         assert batch["cameras"][1]["label"].tolist() == [[changed.label]] * 2
-
-
-def test_loaders_compare_the_format_of_the_first_sample_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[object] = []
-    matches = GroupFormat.matches
-    monkeypatch.setattr(GroupFormat, "matches", lambda self, other: compared.append(other) or matches(self, other))
-    for provider, number in ((Rig(), 1), (OldIdiom(), 4)):
-        compared.clear()
-        loader = SampleLoader(provider)
-        assert [int(loader.load(index)[-1]) for index in range(4)] == [0, 1, 2, 3]
-        assert len(compared) == number

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from nvidia.dali import types
 from support.array_samples import group_of
 from support.arrays import ArrayProvider, encoded_image
-from support.frame_trees import write_frames
+from support.frame_trees import samples_of, write_frames
 from support.laws import examples
-from support.loaders import LENGTHS, make_loader
+from support.loaders import LENGTHS, by_sampler, make_loader
 from support.providers import FaultyProvider, IndexProvider
 from support.refusals import assert_refused
 from support.videos import make_video, read_numbers
@@ -33,6 +33,8 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     SamplerInputCallable,
     SequentialSampler,
+    ShuffledSampler,
+    StreamingSequenceSampler,
     VideoFrameDataProvider,
     Videos,
     Windows,
@@ -376,7 +378,35 @@ def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_th
     assert pickle.loads(pickle.dumps(provider)).get_data(3)["number"].tolist() == [6, 7]
 
 
-# --- orders, batches, resume --------------------------------------------------------------------------------
+# --- orders and batches --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda lengths: SequentialSampler(sum(lengths), 4, last_batch="pad"),
+        lambda lengths: ShuffledSampler(sum(lengths), 4, seed=3, last_batch="pad"),
+        lambda lengths: StreamingSequenceSampler(lengths, 4, seed=5),
+    ],
+)
+def test_samplers_take_each_window_once_per_epoch(make):
+    provider = Windows(Drive(LENGTHS), {"number": range(2)}, unit="frames", step=2)
+    ends = np.cumsum(LENGTHS).tolist()
+    starts = [
+        start for end, length in zip(ends, LENGTHS, strict=True) for start in range(end - length, end - 1, 2)
+    ]
+    with make_loader(by_sampler(make(provider.sequence_lengths.tolist()), provider), ragged="list") as loader:
+        for _ in range(2):
+            rows = [row for batch in loader for row in samples_of(batch) if not row["position"]["is_padding"]]
+            assert sorted(row["number"].tolist() for row in rows) == [[start, start + 1] for start in starts]
+
+
+@settings(max_examples=examples(10, 100), deadline=None)
+@given(st.lists(st.integers(0, sum(LENGTHS) - 1), min_size=1, max_size=9))
+def test_a_batch_has_what_its_samples_have(indices):
+    provider = by_frame(Drive(LENGTHS), {"number": [1, -2, 0], "state": [-3, 0, 3, 1], "image": [0, -1]})
+    for index, sample in zip(indices, provider.load_batch(indices, range(len(indices))), strict=True):
+        assert sample == provider.get_data(index)
 
 
 def test_frames_that_samples_of_a_batch_share_are_loaded_once():

@@ -13,7 +13,7 @@ from nvidia.dali import fn
 from nvidia.dali._debug_mode import DataNodeDebug
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIDataType
-from sample_data_strategies import formats, groups
+from sample_data_strategies import groups
 from support.array_samples import group_of
 from support.refusals import assert_refused
 
@@ -28,7 +28,6 @@ from accvlab.dali_pipeline_framework.errors import (
     NameTypeError,
     SettingError,
 )
-from accvlab.dali_pipeline_framework.pipeline.sample_data_group import SampleDataGroup as PublishedClass
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.conversion import encoded
 
@@ -41,10 +40,6 @@ def sample():
     group.add_data_group_field_array("cameras", group_of(image=UINT8, label=INT32), 2)
     group.add_data_field_array("scores", FLOAT, 3)
     return group
-
-
-def test_published_path():
-    assert PublishedClass is SampleDataGroup
 
 
 NAMES = "'image', 'meta', 'cameras', 'scores'"
@@ -160,17 +155,9 @@ class TestConstruction:
     def test_fields_keep_their_order(self, sample):
         assert sample.contained_top_level_field_names == ("image", "meta", "cameras", "scores")
         assert sample.field_top_level_types == (UINT8, SampleDataGroup, SampleDataGroup, SampleDataGroup)
-        assert sample.field_names_flat == (
-            "image",
-            "meta.token",
-            "meta.time",
-            "cameras.[0].image",
-            "cameras.[0].label",
-            "cameras.[1].image",
-            "cameras.[1].label",
-            "scores.[0]",
-            "scores.[1]",
-            "scores.[2]",
+        assert " ".join(sample.field_names_flat) == (
+            "image meta.token meta.time cameras.[0].image cameras.[0].label cameras.[1].image cameras.[1].label "
+            "scores.[0] scores.[1] scores.[2]"
         )
         assert sample.field_types_flat == (UINT8, UINT8, FLOAT, UINT8, INT32, UINT8, INT32, FLOAT, FLOAT, FLOAT)
         assert sample.get_data() == (None,) * 10
@@ -208,12 +195,6 @@ class TestConstruction:
         assert [group["labels"][number] for number in range(2)] == [2, 3]
         with pytest.raises(FieldValueError):
             group["labels"][0] = "car"
-
-    @given(formats)
-    def test_from_format(self, format):
-        group = SampleDataGroup.from_format(format)
-        assert group.format is format
-        assert set(group.get_data()) <= {None}
 
 
 SWITCHES = {
@@ -256,7 +237,7 @@ class TestCopies:
         for path in group.format.find("image"):
             group.get_parent_of_path(path).add_data_field("added", FLOAT)
         empty = group.get_empty_like_self()
-        assert empty == group
+        assert empty == group == SampleDataGroup.from_format(group.format)
         assert empty.format is group.format
         group.set_data(range(group.format.num_leaves))
         assert empty.get_data() == (None,) * group.format.num_leaves
@@ -281,13 +262,8 @@ class TestFormatProperty:
         sample["cameras"][1].add_data_field("depth", FLOAT)
         sample["cameras"][0].change_type_of_data_and_remove_data("label", FLOAT)
         sample["meta"].remove_field("token")
-        assert sample.field_names_flat[1:7] == (
-            "meta.time",
-            "cameras.[0].image",
-            "cameras.[0].label",
-            "cameras.[1].image",
-            "cameras.[1].label",
-            "cameras.[1].depth",
+        assert " ".join(sample.field_names_flat[1:7]) == (
+            "meta.time cameras.[0].image cameras.[0].label cameras.[1].image cameras.[1].label cameras.[1].depth"
         )
         assert sample.field_types_flat[3] == FLOAT
         assert before.num_leaves == 10

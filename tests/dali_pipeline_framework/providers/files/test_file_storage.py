@@ -17,7 +17,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
-from support.laws import each_value, examples
+from support.laws import each_value
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageError, SettingError
@@ -285,28 +285,6 @@ def test_the_next_writer_removes_what_killed_ones_have_left(tmp_path: Path, outl
     assert path.read_bytes() == b"x"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert sorted(os.listdir(tmp_path)) == sorted(others)
-
-
-def test_writers_of_a_file_do_not_disturb_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "index"
-
-    def write_often(content: bytes) -> int:
-        pid = os.fork()
-        if pid == 0:
-            for _ in range(examples(30, 200)):
-                replace_file(str(path), [content] * 5)
-            os._exit(0)
-        return pid
-
-    contents = [b"a" * 1000, b"b" * 5000, b"c"]
-    pids = [write_often(content) for content in contents]
-    seen = set()
-    while pids:
-        if path.exists():
-            seen.add(path.read_bytes())
-        pids = [pid for pid in pids if os.waitpid(pid, os.WNOHANG) == (0, 0)]
-    assert seen <= {content * 5 for content in contents}
-    assert os.listdir(tmp_path) == ["index"]
 
 
 def test_a_writer_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
