@@ -61,9 +61,9 @@ def rows(batches):
     return [np.stack([batch[name] for name in ("index", "slot", "size")], axis=1).tolist() for batch in batches]
 
 
-def callable_of(provider, **arguments):
+def callable_of(provider):
     sampler = ShuffledSampler(provider.num_samples, shuffle=False, last_batch="partial")
-    return SamplerInputCallable(provider, sampler, **arguments)
+    return SamplerInputCallable(provider, sampler)
 
 
 EXPECTED = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]
@@ -85,18 +85,6 @@ def test_batches_are_loaded_as_a_whole(arguments):
 def test_other_inputs(make):
     with make_loader(make(BatchProvider(8))) as loader:
         assert rows(loader) == EXPECTED
-
-
-def test_on_each_shard_and_with_context():
-    for shard in range(2):
-        data_input = callable_of(BatchProvider(), shard_id=shard, num_shards=2, context_name="place")
-        with make_loader(data_input, 2) as loader:
-            batches = [*loader]
-        firsts = [[first + 2 * shard, first + 2 * shard + 1] for first in (0, 4)]
-        assert [batch["index"].tolist() for batch in batches[:2]] == firsts
-        for batch in batches:
-            assert batch["slot"].tolist() == [*range(len(batch["slot"]))]
-            assert batch["place"]["sample_index"].tolist() == batch["index"].tolist()
 
 
 def test_a_sample_alone_is_asked_for_with_get_data():

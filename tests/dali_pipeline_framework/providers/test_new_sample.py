@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -120,17 +118,6 @@ def test_frozen_providers_have_it() -> None:
     frozen = Frozen()
     assert frozen.get_data(0).type_matches(frozen.get_data(0))
     assert frozen.num_reads == [1]
-
-
-def test_threads_get_samples_of_their_own() -> None:
-    rig, barrier = Rig(), threading.Barrier(8)
-
-    def load(index: int) -> int:
-        barrier.wait()
-        return int(rig.get_data(index)["index"])
-
-    with ThreadPoolExecutor(8) as pool:
-        assert [*pool.map(load, range(8))] == [*range(8)]
 
 
 def test_wrong_blueprint_is_named() -> None:

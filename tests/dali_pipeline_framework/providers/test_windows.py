@@ -16,7 +16,7 @@ from nvidia.dali import types
 from support.array_samples import group_of
 from support.arrays import ArrayProvider, encoded_image
 from support.frame_trees import samples_of, write_frames
-from support.laws import examples
+from support.laws import each_value, examples
 from support.loaders import LENGTHS, by_sampler, make_loader
 from support.providers import FaultyProvider, IndexProvider
 from support.refusals import assert_refused
@@ -24,6 +24,7 @@ from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import (
     ConcatDataProvider,
+    DataGroupArrayInPathElementsAppliedStep,
     DataProvider,
     FrameDataProvider,
     ImageDecoder,
@@ -299,12 +300,12 @@ def assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, ste
     for sample, row in zip(dropped.load_batch(range(len(full)), range(len(full))), full, strict=True):
         assert sample["number"].tolist() == found[row]["number"].tolist()
         assert "number_is_pad" not in sample.keys()  # noqa: SIM118 - iterating gives the names, too
-    runs = np.split(dropped.rows, np.cumsum(dropped.sequence_lengths)[:-1])
-    assert all((np.diff(run) == step).all() for run in runs)
-    of_runs = [{*edges.searchsorted(run, side="right").tolist()} for run in runs]
-    assert all(len(of_run) == 1 for of_run in of_runs)
-    pairs = itertools.pairwise(zip(runs, of_runs, strict=True))  # no run could be longer
-    assert all(run[-1] + step != after[0] or of_run != of_after for (run, of_run), (after, of_after) in pairs)
+    begins = [
+        place
+        for place, (before, row) in enumerate(itertools.pairwise([-1, *full]))
+        if row != before + step or edges.searchsorted(row, "right") != edges.searchsorted(before, "right")
+    ]
+    assert dropped.sequence_lengths.tolist() == np.diff([*begins, len(full)]).tolist()
 
 
 @settings(max_examples=examples(35, 1000), deadline=None)
@@ -537,11 +538,14 @@ def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
 # --- pictures of files --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", ["workers", "graph"])
-def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
+DECODE = ImageDecoder("image", False)
+
+
+@each_value(run=["workers", "graph"], decode=[DECODE, DataGroupArrayInPathElementsAppliedStep(DECODE, "cameras")])
+def test_steps_on_images_work_on_the_windows_of_all_cameras(run, decode):
     provider = by_time(Drive((6,)), {"image": [-0.1, 0], "number": [0]})
     steps = [
-        ImageDecoder("image", False),
+        decode,
         ImageResizer("image", output_hw=(2, 3)),
         ImageMeanStdDevNormalizer("image", [0.0] * 3, [1.0] * 3, output_layout="FCHW"),
     ]

@@ -17,14 +17,12 @@ from support.frame_trees import pixels_of, samples_of, sequences, write_frame, w
 from support.gpu_definitions import checked_by_dali, counts_of, pretend_gpus
 from support.laws import each_value, examples
 from support.loaders import make_loader
-from support.providers import IndexProvider
 from support.windows import frame_clips
 
 from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
-    DataGroupArrayInPathElementsAppliedStep,
     GridMasker,
     ImageDecoder,
     PipelineStepBase,
@@ -207,34 +205,6 @@ def test_frames_that_a_step_has_changed_are_decoded_one_by_one(tmp_path):
     for sample in sequences(provider, steps=steps):
         for camera in "012":
             assert_decoded(sample[camera])
-
-
-class InArray(IndexProvider):
-    """The cameras of a rig as an array."""
-
-    def __init__(self, rig):
-        super().__init__(rig.get_number_of_samples())
-        self._rig = rig
-
-    @property
-    def sample_data_structure(self):
-        return group_of(cameras=(self._rig.sample_data_structure["0"], 3))
-
-    def get_data(self, sample_index):
-        loaded, sample = self._rig.get_data(sample_index), self.new_sample()
-        for camera in range(3):
-            sample["cameras"][camera] = loaded[f"{camera}"]
-        return sample
-
-
-def test_cameras_in_an_array_in_a_wrapper(tmp_path):
-    provider = InArray(rig_of_frames(tmp_path))
-    # With the wrapper one for each frame, of all cameras.
-    for step, num_decoders in ((DataGroupArrayInPathElementsAppliedStep(DECODE, "cameras"), 4), (DECODE, 1)):
-        assert counts_of(defined(provider, [step])).num_decoders == num_decoders
-        for sample in sequences(provider, steps=[step]):
-            for camera in range(3):
-                assert_decoded(sample["cameras"][camera])
 
 
 @pytest.mark.gpu

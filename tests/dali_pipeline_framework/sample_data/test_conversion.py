@@ -340,11 +340,3 @@ def test_arrays_of_cupy_stay_on_the_device(monkeypatch):
     assert result.dtype == np.float32
     for value, words in ((300, "values 300"), (0.5, "whole numbers")):
         assert_refused(lambda value=value: stored(FakeCupyArray(np.array([value])), UINT8), words, FieldValueError)
-
-
-@pytest.mark.wide
-def test_jax_arrays_become_numpy_arrays():
-    jnp = pytest.importorskip("jax.numpy")
-    result = stored(jnp.arange(3), FLOAT)
-    assert type(result) is np.ndarray
-    assert result.tolist() == [0, 1, 2]

@@ -111,16 +111,15 @@ def test_of_a_writer_that_is_killed_nothing_is_seen(tmp_path: Path, place: str) 
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
-    die_while_writing(tmp_path / "new")
+    new, old = tmp_path / "new", save(tmp_path / "old", {"a": np.ones(2)})
+    die_while_writing(new)
     with pytest.raises(FileNotFoundError, match="is no index of a test that can be used"):
-        Columns.open(tmp_path / "new", KIND)
-    save(tmp_path / "old", {"a": np.ones(2)})
-    die_while_writing(tmp_path / "old")
-    for folder in (tmp_path / "old", tmp_path / "new"):
-        if folder.name == "new":
-            save(folder, {"a": np.ones(2)})
-        assert Columns.open(folder, KIND).arrays["a"].tolist() == [1, 1]
+        Columns.open(new, KIND)
+    die_while_writing(old)
+    assert Columns.open(old, KIND).arrays["a"].tolist() == [1, 1]
+    for folder in (old, new):
         save(folder, {"a": np.ones(2)})
+        assert Columns.open(folder, KIND).arrays["a"].tolist() == [1, 1]
         assert len(os.listdir(folder)) == 2
 
 

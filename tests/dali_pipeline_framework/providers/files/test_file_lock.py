@@ -17,8 +17,7 @@ from support.index_making import (
 )
 from support.videos import make_video
 
-from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
-from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.providers.files import columns
 from accvlab.dali_pipeline_framework.providers.files.columns import locked
 from accvlab.dali_pipeline_framework.video import video_index
@@ -101,8 +100,6 @@ def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
     message = rf"`index_cache`.* must be a folder, '/sys/none' is not.*{reason}"
     with pytest.raises(SettingError, match=message):
         cached_video_index("/sys/none", source / "a.mp4")
-    with pytest.raises(QuarantineError, match=r"'/sys/none' cannot be written: .*`FaultPolicy\(quarantine=...\)`"):
-        Quarantine("/sys/none")
 
 
 def test_the_error_of_making_is_the_only_one(source: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 import traceback
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -147,15 +146,6 @@ def test_videos_are_read_by_parts(server: S3Server, options: dict[str, Any], tmp
     server.put("drives/front.mp4", files["front"].read_bytes()[::-1])
     message = refusal(lambda: video_clips(rig, 8).get_data(0), (FileError, VideoError))
     assert "s3://bucket/drives/front.mp4" in message
-
-
-def test_archives(server: S3Server, options: dict[str, Any], tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
-        archive.writestr("train/a/1.jpg", CONTENT)
-    server.put("all.zip", (tmp_path / "all.zip").read_bytes())
-    of_store = {name: value for name, value in options.items() if name != "reading"}
-    storage = Storage("zip://train::s3://bucket/all.zip", {"s3": of_store, "reading": FAST})
-    assert storage.read_bytes("a/1.jpg").tobytes() == CONTENT
 
 
 def test_secrets_are_not_shown(
