@@ -21,7 +21,6 @@ from accvlab.dali_pipeline_framework import (
     ConcatDataProvider,
     DataLoader,
     DataProvider,
-    FaultPolicy,
     SampleDataGroup,
     SamplerInputIterable,
     SequentialSampler,
@@ -228,19 +227,6 @@ class Drawing:
         return {"index": index, "drawn": drawn, "more": torch.randn(2), "process": os.getpid()}
 
 
-class Augmented(Drawing):
-    """Items that Albumentations changes, with generators of its own."""
-
-    def __init__(self) -> None:
-        library = pytest.importorskip("albumentations")
-        self.transform = library.Compose([library.GaussNoise(p=1), library.RandomBrightnessContrast(p=1)])
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        self.transform.set_random_seed(random.getrandbits(32))
-        image = self.transform(image=np.full((4, 4, 3), 100, np.uint8))["image"]
-        return {"index": index, "drawn": image.ravel().astype(float), "more": image[0]}
-
-
 class DrawingAtOnce(Drawing):
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
         return [self[index] for index in indices]
@@ -296,13 +282,6 @@ def test_what_a_data_set_draws_depends_on_seed_epoch_and_sample(
     assert drawn_by(dataset, **arguments) == drawn_here
 
 
-@pytest.mark.wide
-def test_what_albumentations_draws_with_a_seed_from_a_global_generator() -> None:
-    found = drawn_by(Augmented())
-    assert len({str(value) for value in found.values()}) == 20
-    assert drawn_by(Augmented(), num_workers=2, batch_size=5) == found
-
-
 def test_what_a_data_set_draws_differs_with_the_seed(drawn_here: Drawn) -> None:
     other = drawn_by(Drawing(), seed=8)
     assert other.keys() == drawn_here.keys()
@@ -353,22 +332,6 @@ def test_what_an_iterable_draws_repeats() -> None:
             found.append([batch["drawn"].tolist() for _ in range(2) for batch in loader])
     assert found[0] == found[1]
     assert len({row[0] for batch in found[0] for row in batch}) == 20
-
-
-def test_a_sample_that_takes_the_place_of_another_draws_for_itself() -> None:
-    class Broken(Drawing):
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            if index == 4:
-                raise OSError("gone")
-            return super().__getitem__(index)
-
-    whole = drawn_by(Drawing(), epochs=1)
-    policy = FaultPolicy(samples="replace")
-    found = [drawn_by(Broken(), epochs=1, num_workers=workers, faults=policy) for workers in (0, 2)]
-    assert found[0] == found[1]
-    firsts = {value[0][0] for value in found[0].values()}
-    assert len(firsts) == 10
-    assert {value[0][0] for key, value in whole.items() if key[1] != 4} <= firsts
 
 
 def test_steps_one_by_one_see_what_the_loader_loads(drawn_here: Drawn) -> None:

@@ -350,19 +350,6 @@ def test_windows_in_frames_never_leave_their_sequence(lengths, offsets, step):
     assert_windows_follow_the_rule(lengths, positions, offsets, 0, "nearest", step, make)
 
 
-@pytest.mark.parametrize(
-    ("offsets", "step", "edges", "expected"),
-    [
-        (range(3), 2, "drop", [[0, 1, 2], [2, 3, 4], [4, 5, 6], [8, 9, 10]]),
-        ([0, 2, 4], 3, "drop", [[0, 2, 4], [3, 5, 7]]),
-        ([2, 1, 0], 3, "repeat", [[2, 1, 0], [5, 4, 3], [7, 7, 6], [10, 9, 8]]),
-    ],
-)
-def test_clips_side_by_side_overlapping_with_a_stride_and_backward(offsets, step, edges, expected):
-    provider = Windows(Drive((8, 3)), {"number": offsets}, unit="frames", step=step, edges=edges)
-    assert [provider.get_data(index)["number"].tolist() for index in range(len(provider))] == expected
-
-
 def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_them(caplog):
     source = Drive((5, 1, 4), [0, 0.1, 0.2, 0.4, 0.5, 0, 0, 0.1, 0.2, 0.3])
     source.scene_names, source.timestamps, source.class_names = ("a", "b", "c"), np.arange(10.0), ("car",)

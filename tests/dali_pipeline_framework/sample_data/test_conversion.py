@@ -338,5 +338,8 @@ def test_arrays_of_cupy_stay_on_the_device(monkeypatch):
     assert type(result) is FakeCupyArray
     assert result is not source
     assert result.dtype == np.float32
+    text = group_of(name=DALIDataType.STRING)
+    text.set_data([FakeCupyArray(np.frombuffer(b"ab", np.uint8))])
+    assert text["name"] == "ab"
     for value, words in ((300, "values 300"), (0.5, "whole numbers")):
         assert_refused(lambda value=value: stored(FakeCupyArray(np.array([value])), UINT8), words, FieldValueError)

@@ -3,10 +3,8 @@
 import gc
 import time
 
-import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
-from support.array_samples import group_of
 from support.laws import spread
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -71,13 +69,3 @@ def test_samples_share_the_format_of_a_blueprint_also_after_an_edit():
     first.set_data(range(21))
     assert first.format is second.format is blueprint.format
     assert first[2].format is second[7].format
-
-
-def test_arrays_of_the_fields_type_are_copied_and_not_looked_at():
-    group, array = group_of(x=DALIDataType.FLOAT), np.zeros(4_000_000, np.float32)
-
-    def assign():
-        group["x"] = array
-
-    # A check of the values would take as long as the copy once more.
-    assert any(quickest(assign) < 1.5 * quickest(array.copy) + 1e-4 for _ in range(5))

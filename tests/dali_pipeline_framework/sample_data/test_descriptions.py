@@ -11,8 +11,6 @@ from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIDataType
 from support.array_samples import group_of
-from support.loaders import make_loader
-from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.loader import LoaderReport
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, describe_batch
@@ -130,13 +128,6 @@ def test_nodes_are_named() -> None:
     with Pipeline(batch_size=1, num_threads=1, device_id=None):
         sample["a"] = fn.constant(fdata=[1.0])
     assert "Constant" in repr(sample)
-
-
-def test_a_batch_of_a_loader_is_a_nested_dict() -> None:
-    with make_loader(IndexProvider(4), 2, post_process_func=lambda batch: {**batch, "two": [2]}) as loader:
-        batch = next(iter(loader))
-    assert type(batch) is dict
-    assert describe_batch(batch).splitlines() == ["index  int64 (2,)  0 .. 1", "two    list (1,)"]
 
 
 def test_repr_of_a_report_is_its_table() -> None:

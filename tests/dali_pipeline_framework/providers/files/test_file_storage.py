@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pickle
@@ -332,19 +333,10 @@ def test_an_archive_that_is_written_again_in_place_is_an_error(tmp_path: Path, k
     assert [storage.read_bytes(name).tobytes()[:5] for name in names] == [b"0.bin", b"1.bin", b"2.bin", b"3.bin"]
     write_archive(path, names[::-1], kind)
     for name in names:
+        found = "" if kind == "gz" else f": {name!r} is not at byte ... any more"  # gz: not compared with headers
         for read in (storage.read_bytes, lambda name: storage.open_blocks(name).read(3)):
-            with pytest.raises(OSError, match=AGAIN):
-                read(name)
+            rule = f"{AGAIN}{found}. Make the provider anew, and keep archives unchanged while they are in use"
+            assert_refused(functools.partial(read, name), rule, OSError)
     with pytest.raises(OSError, match=rf"changed while it was read|{AGAIN}"):
         opened.read(3)
     assert Storage(storage.root).read_bytes(names[0]).tobytes()[:5] == b"0.bin"
-
-
-def test_the_message_of_an_archive_that_was_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "all.tar"
-    write_archive(path, ["cat.bin", "dog.bin"], "GNU_FORMAT")
-    storage = Storage(f"tar://::{path}")
-    assert storage.exists("dog.bin")
-    write_archive(path, ["dog.bin", "cat.bin"], "GNU_FORMAT")
-    rule = f"{AGAIN}: 'dog.bin' is not at byte 20992 any more. Make the provider anew, and keep archives unchanged"
-    assert_refused(lambda: storage.read_bytes("dog.bin"), rule, FileError)
