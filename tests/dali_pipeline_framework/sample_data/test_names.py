@@ -8,7 +8,6 @@ import pytest
 from accvlab.dali_pipeline_framework.errors import NameTypeError
 from accvlab.dali_pipeline_framework.sample_data.names import (
     available_names_hint,
-    checked_name,
     flat_name,
     format_path,
     normalized_path,
@@ -46,14 +45,6 @@ def test_normalized_path(path, normal):
 def test_other_types_are_no_path(path):
     with pytest.raises(NameTypeError):
         normalized_path(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "advice"), [(("a", "b"), "get_item_in_path"), (np.int64(3), r"int\(\.\.\.\)"), (True, "got True")]
-)
-def test_advice_for_what_is_no_name(name, advice):
-    with pytest.raises(NameTypeError, match=advice):
-        checked_name(name)
 
 
 @pytest.mark.parametrize(

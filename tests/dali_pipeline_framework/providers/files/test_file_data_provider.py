@@ -75,23 +75,20 @@ class TestSamples:
         by_name = FileDataProvider(root, files=["cat/0.jpg"], labels=[5])
         assert (by_name.class_names, by_name.num_classes, by_name.labels.tolist()) == (None, None, [5])
 
-    def test_path_of_any_bytes(self, tmp_path: Path) -> None:
+    def test_paths_of_any_bytes_and_length(self, tmp_path: Path) -> None:
         path = os.fsencode(tmp_path) + b"/\xff\xc3\xa4.jpg"
-        with open(path, "wb") as file:
-            file.write(b"abc")
-        provider = FileDataProvider(files=[os.fsdecode(path)])
+        folder = tmp_path.joinpath(*["ä" * 120] * 6)
+        folder.mkdir(parents=True)
+        long = os.fsencode(folder / f"{'x' * 250}.jpg")
+        for each in (path, long):
+            with open(each, "wb") as file:
+                file.write(b"abc")
+        provider = FileDataProvider(files=[os.fsdecode(path), os.fsdecode(long), "x/" * 3000])
         assert provider.get_data(0)["path"] == f"{tmp_path}/\\xffä.jpg"
         assert os.fsencode(provider.path(0)) == path
-
-    def test_very_long_paths(self, tmp_path: Path) -> None:
-        folder = tmp_path
-        for _ in range(6):
-            folder = folder / ("ä" * 120)
-        folder.mkdir(parents=True)
-        (folder / f"{'x' * 250}.jpg").write_bytes(b"abc")
-        assert FileDataProvider(folder.parent).get_data(0)["data"].tobytes() == b"abc"
+        assert provider.get_data(1)["data"].tobytes() == b"abc"
         with pytest.raises(FileError, match="File name too long"):
-            FileDataProvider(files=["x/" * 3000]).get_data(0)
+            provider.get_data(2)
 
 
 class TestBadFiles:
