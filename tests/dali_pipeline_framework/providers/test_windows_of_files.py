@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nvidia.dali import fn, pipeline_def, types
 from PIL import ExifTags, Image
 from support.array_samples import group_of
-from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
+from support.frame_trees import pixels_of, sequences, write_frame, write_frames
 from support.gpu_definitions import checked_by_dali, counts_of, pretend_gpus
 from support.laws import each_value, examples
 from support.loaders import make_loader
@@ -110,9 +110,7 @@ def test_streams_of_different_sizes_in_any_order(length, stride, step, batch_siz
         provider = frame_clips(folder, length, stride=stride, step=step, edges=edges, **PLACES)
         # By weight, so that windows occur several times in a batch.
         sampler = WeightedSampler([1.0] * provider.get_number_of_samples(), num_per_epoch=20, seed=seed)
-        how = {"steps": [DECODE], "last_batch": "partial", "ragged": "list"}
-        with make_loader(provider, batch_size, sampler=sampler, **how) as loader:
-            samples = [sample for batch in loader for sample in samples_of(batch)]
+        samples = sequences(provider, batch_size, sampler=sampler)
         assert len(samples) == 20
         for sample in samples:
             assert_decoded(sample, *sizes[sample["recording"]])
