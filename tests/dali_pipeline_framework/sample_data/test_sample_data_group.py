@@ -543,6 +543,7 @@ class TestComparison:
         first, second = group_of(a=(INT32, {"mapping": {"car": 1}})), group_of(a=(INT32, {"ndim": 0}))
         second.set_do_convert(False)
         assert first == second
+        assert first.__eq__(first) is True
         assert first != {}
         assert first.__eq__(5) is NotImplemented
         with pytest.raises(TypeError, match="unhashable"):
