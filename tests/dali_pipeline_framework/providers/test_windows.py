@@ -308,7 +308,7 @@ def assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, ste
     assert dropped.sequence_lengths.tolist() == np.diff([*begins, len(full)]).tolist()
 
 
-@settings(max_examples=examples(35, 1000), deadline=None)
+@settings(max_examples=examples(35, 500), deadline=None)
 @given(
     drives(),
     OFFSETS_MS,
@@ -336,7 +336,7 @@ def test_each_frame_is_the_one_that_the_rule_says_and_of_the_same_sequence(drive
     assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, step, make)
 
 
-@settings(max_examples=examples(35, 1000), deadline=None)
+@settings(max_examples=examples(35, 500), deadline=None)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=5),
     st.lists(st.integers(-5, 5), min_size=1, max_size=4, unique=True),
