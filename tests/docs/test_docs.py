@@ -47,16 +47,8 @@ def _id(page):
     return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else f"{page.parent.name}/{page.name}"
 
 
-# The way of a newcomer, and what most pages refer to; the code of the others runs in a wide run.
-QUICK = {
-    "README.md",
-    "CONTRIBUTING.md",
-    "quickstart.md",
-    "loader.md",
-    "training_loops.md",
-    "faults.md",
-    "recipes.md",
-}
+# The way of a newcomer; the code of the other pages runs in a wide run.
+QUICK = {"README.md", "CONTRIBUTING.md", "quickstart.md"}
 SHARING_A_PROCESS = [page for page in PAGES_WITH_CODE if page.name not in WITH_OWN_PROCESS]
 
 
