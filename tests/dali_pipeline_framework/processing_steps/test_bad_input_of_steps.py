@@ -405,6 +405,11 @@ VALUES: list[tuple[Any, dict[str | int, Any], str]] = [
         (HEATS, annotated(centers=np.zeros(shape, np.float32)), "g: A center x, y for each box is needed")
         for shape in ((1, 2), (2, 1))
     ),
+    (
+        BoundingBoxToHeatmapConverter("g", "boxes", "heatmap", (9, 9), "image", None, "categories", 3),
+        {"image": PIXELS[..., 0], "g": ANNOTATION},
+        r"^image: An image is \(\.\.\., height, width, channels\)",
+    ),
     *((SEEN, of_shapes(boxes=boxes, depths=(3,)), "") for boxes in ((3, 5), (4, 4))),
     *((SHOWN, shown(points=(2, n)), "Points must be x, y pairs") for n in (3, 5)),
     (SHOWN, shown(boxes=(2, 5)), "Boxes must be x1"),
