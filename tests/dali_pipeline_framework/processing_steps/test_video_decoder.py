@@ -372,7 +372,7 @@ def test_without_a_gpu_the_graph_decodes_what_dali_can() -> None:
     assert WITHOUT_GPU in plan("h264 yuv420p", here)
     assert "the format of the field does not name its codec" in plan("", here)
     assert "must run in the workers: device='cpu'" in plan("vp9 yuv420p", VideoDecoder("image", "cpu"))
-    message = f"step 0 (VideoDecoder) is to run in the graph (run='graph')...{WITHOUT_GPU}"
+    message = f"{WITHOUT_GPU}...step 0 (VideoDecoder) is to run in the graph (run='graph')"
     assert_refused(lambda: plan("h264 yuv420p", forced), message)
 
 
