@@ -1,29 +1,21 @@
 """Pipelines as existing code has them: for detection in images, and for detection in 3D with six cameras.
 
-All published steps and some of the published operators take part, in the order and with the settings of programs
+All published steps take part, in the order and with the settings of programs
 that were written for them.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from functools import partial
 from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
-from support.laws import some
 from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
-from accvlab.dali_pipeline_framework.errors import DeviceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable, SequenceSampler
-from accvlab.dali_pipeline_framework.internal_helpers.helper_functions import get_as_data_node
-from accvlab.dali_pipeline_framework.operators_impl import numba_operators, python_operator_functions
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AnnotationElementConditionEval,
@@ -40,7 +32,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageToTileSizePadder,
     PaddingToUniform,
     PhotoMetricDistorter,
-    PipelineStepBase,
     PointsInRangeCheck,
     TensorSizeAdder,
     UnneededFieldRemover,
@@ -117,48 +108,6 @@ def joined(samples: list[Any]) -> Any:
     return {name: joined([sample[name] for sample in samples]) for name in samples[0]}
 
 
-class Combiner(PipelineStepBase):
-    """What programs do last: one field per kind of data, made with the published operators."""
-
-    PER_CAMERA = ("centers", "number")
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        boxes, cameras = data["gt_boxes"], [data["cams"][camera] for camera in range(NUM_CAMERAS)]
-        centers = boxes["translations"] + boxes["sizes"] * get_as_data_node([[0.0, 0.0, -0.5]])
-        angles = numba_operators.ensure_range(
-            boxes["orientations"], -np.pi, np.pi, 2 * np.pi, num_dims=1, data_type=DT.FLOAT
-        )
-        velocities = numba_operators.replace_nans(boxes["velocities"], 0.0, 2)
-        rows = fn.cat(centers, boxes["sizes"], fn.reshape(angles, shape=[-1, 1]), velocities[:, 0:2], axis=1)
-        pad = partial(python_operator_functions.pad_to_common_size, fill_value=-1)
-        values = {
-            "img": fn.stack(*[camera["image"] for camera in cameras]),
-            "lidar2img": fn.stack(*[camera["lidar2img"] for camera in cameras]),
-            "gt_bboxes_3d": rows,
-            "number": boxes["number"],
-        }
-        for name in self.PER_CAMERA:
-            each = [camera["gt_boxes_2d"][name] for camera in cameras]
-            values[f"{name}_2d"] = fn.stack(*fn.python_function(*each, function=pad, num_outputs=NUM_CAMERAS))
-        self._change(data)
-        for name, value in values.items():
-            data[name] = value
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        self._change(data_empty)
-        return data_empty
-
-    def _change(self, data: SampleDataGroup) -> None:
-        for name in ("cams", "gt_boxes", "pose"):
-            data.remove_field(name)
-        for name in ("img", "lidar2img", "gt_bboxes_3d"):
-            data.add_data_field(name, DT.FLOAT)
-        data.add_data_field("number", DT.INT32)
-        data.add_data_field("centers_2d", DT.FLOAT)
-        data.add_data_field("number_2d", DT.INT32)
-
-
 def steps_in_3d() -> list[Any]:
     transformer = AffineTransformer(
         OUTPUT_HW,
@@ -226,63 +175,36 @@ def steps_in_3d() -> list[Any]:
             [0.95, 1.05],
             [0.0, 0.0, 0.0],
         ),
-        Combiner(),
-        PaddingToUniform(["gt_bboxes_3d", "number", "centers_2d", "number_2d"], -1),
+        PaddingToUniform(["gt_boxes", "gt_boxes_2d"], -1),
     ]
 
 
 @pytest.mark.filterwarnings("ignore:These fields are not used:Warning")  # they are removed
-@some("enable_conditionals", [False, True], {0})  # with them: `test_detection_in_images`
-def test_detection_in_3d(enable_conditionals: bool) -> None:
+def test_detection_in_3d() -> None:
     provider = ArrayProvider(joined([scene(seed) for seed in range(9)]))
     source = SamplerInputIterable(provider, SequenceSampler(3, [3, 3, 3], 21, randomize=False))
-    options = {"py_num_workers": 0, "enable_conditionals": enable_conditionals, "batch_size": 3}
-    start = time.perf_counter()
-    with make_iterator(source, steps_in_3d(), **options) as iterator:
+    with make_iterator(source, steps_in_3d(), py_num_workers=0, batch_size=3) as iterator:
         epoch = iter(iterator)
-        print(f"{time.perf_counter() - start:.2f} s until the pipeline is built")
         batches = [next(epoch) for _ in range(3)]
     num_compared = 0
     for batch in batches:
-        assert batch["img"].shape == (3, NUM_CAMERAS, *TILED_HW, 3)
-        assert np.isfinite(batch["gt_bboxes_3d"]).all()
-        for sample in range(3):
-            num_compared += compare_projections({name: value[sample] for name, value in batch.items()})
+        for camera in batch["cams"].values():
+            assert camera["image"].shape == (3, *TILED_HW, 3)
+            for sample in range(3):
+                num_compared += compare_projections(batch["gt_boxes"], camera, sample)
     assert num_compared > 20
 
 
-def compare_projections(sample: dict[str, np.ndarray]) -> int:
+def compare_projections(boxes: dict[str, np.ndarray], camera: dict[str, Any], sample: int) -> int:
     """What stands at a pixel before still does so after flips, resizing and motion of the scene."""
-    row_of = {number: row for row, number in enumerate(sample["number"].tolist()) if number >= 0}
-    compared = 0
-    for matrix, numbers, pixels in zip(
-        sample["lidar2img"], sample["number_2d"], sample["centers_2d"], strict=True
-    ):
-        found = [
-            (row_of[number], pixel) for number, pixel in zip(numbers, pixels, strict=True) if number in row_of
-        ]
-        if not found:
-            continue
-        boxes = sample["gt_bboxes_3d"][[row for row, _ in found]]
-        expected, _ = projected(matrix, boxes[:, :3] + boxes[:, 3:6] * [0, 0, 0.5])
-        expected = np.clip(expected, 0, TILED_HW[::-1])  # as the centers were
-        np.testing.assert_allclose([pixel for _, pixel in found], expected, atol=2e-2)
-        compared += len(found)
-    return compared
-
-
-@pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable here")
-def test_steps_that_ask_for_a_gpu_are_named_where_there_is_none() -> None:
-    provider = ArrayProvider(joined([scene(seed) for seed in range(3)]))
-    definition = PipelineDefinition(shuffled(provider, 3), steps_in_3d())
-    with pytest.raises(DeviceError) as caught:
-        definition.get_dali_pipeline(device_id=0, num_threads=1)
-    named = [line for line in str(caught.value).splitlines() if line.startswith("  - ")]
-    assert [line.split(":")[0] for line in named[:3]] == [
-        "  - step 0 (ImageDecoder)",
-        "  - step 1 (PhotoMetricDistorter)",
-        "  - step 2 (AffineTransformer)",
-    ]
+    row_of = {number: row for row, number in enumerate(boxes["number"][sample].tolist()) if number >= 0}
+    seen = zip(camera["gt_boxes_2d"]["number"][sample], camera["gt_boxes_2d"]["centers"][sample], strict=True)
+    found = [(row_of[number], pixel) for number, pixel in seen if number in row_of]
+    if found:
+        rows, pixels = zip(*found, strict=True)
+        expected, _ = projected(camera["lidar2img"][sample], boxes["translations"][sample][list(rows)])
+        np.testing.assert_allclose(pixels, np.clip(expected, 0, TILED_HW[::-1]), atol=2e-2)  # as they were cropped
+    return len(found)
 
 
 def steps_in_2d() -> list[Any]:
@@ -359,16 +281,16 @@ def camera_group(seed: int) -> dict[str, Any]:
     }
 
 
-@some("enable_conditionals", [False, True], {1})  # in 3D it is the other way round
-def test_detection_in_images(enable_conditionals: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("Python on the way of the data")
+def refuse(*args: Any, **kwargs: Any) -> None:
+    raise AssertionError("Python on the way of the data")
 
+
+def test_detection_in_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fn, "python_function", refuse)
     samples = [{"cameras": {camera: camera_group(seed + camera) for camera in range(2)}} for seed in range(8)]
     source = shuffled(ArrayProvider(joined(samples)), 4, shuffle=True)
     definition = {"check_data_format": True}
-    options = {"py_num_workers": 0, "enable_conditionals": enable_conditionals, "seed": 11}
+    options = {"py_num_workers": 0, "enable_conditionals": True, "seed": 11}
     with make_iterator(source, steps_in_2d(), definition, **options) as iterator:
         batches = [*iterator]
     assert len(batches) == 2
@@ -378,18 +300,7 @@ def test_detection_in_images(enable_conditionals: bool, monkeypatch: pytest.Monk
             assert [*camera] == ["image", "annotation"]
             assert camera["image"].shape == (4, 56, 80, 3)
             assert 0 <= camera["image"].min() <= camera["image"].max() <= 1
-            annotation = camera["annotation"]
-            assert [*annotation] == [
-                "bboxes",
-                "categories",
-                "heatmap",
-                "is_active",
-                "center",
-                "offset",
-                "height_width",
-                "bboxes_heatmap",
-            ]
-            num_active += check_peaks(annotation)
+            num_active += check_peaks(camera["annotation"])
     assert num_active > 5
     assert not {"numba", "cupy"} & sys.modules.keys()
 
