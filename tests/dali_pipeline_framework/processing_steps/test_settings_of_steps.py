@@ -112,54 +112,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
 }
 SETTINGS = StepSettings(
-    processing_steps,
-    GOOD,
-    whole_numbers={"num_points", "num_categories", "rotation_axis"},
-    numbers={
-        "fill_value",
-        "flip_prob",
-        "flip_prob_x",
-        "flip_prob_y",
-        "hw_decoder_load",
-        "max_radius",
-        "mean",
-        "min_fraction_area_clipping",
-        "min_radius",
-        "minimum_bbox_size",
-        "prob",
-        "radius_scaling_factor",
-        "radius_to_sigma_factor",
-        "std_dev",
-        *(name for name in DISTORTION if name.startswith("prob_")),
-    },
-    ranges={
-        "angle_range",
-        "area_range",
-        "bottom_crop_range",
-        "crop_x_range",
-        "ratio_range",
-        "rotation_range",
-        "scale_range",
-        "scaling_range",
-        "tile_range",
-        *(name for name in DISTORTION if name.startswith("min_max_")),
-    },
-    lists_of_whole_numbers={
-        "field_dims_to_process",
-        "fields_to_process_num_dims",
-        "heatmap_hw",
-        "output_hw",
-        "tile_size_to_pad_to",
-    },
-    lists={
-        "image_hw",
-        "maximum_point",
-        "min_object_size",
-        "minimum_point",
-        "point_range",
-        "translation_max_abs",
-    },
-    takes_nan={("PointsPadder", "fill_value"), ("PaddingToUniform", "fill_value")},
+    processing_steps, GOOD, takes_nan={("PointsPadder", "fill_value"), ("PaddingToUniform", "fill_value")}
 )
 
 
