@@ -14,10 +14,12 @@ from support.array_samples import sample_of
 from support.arrays import ArrayProvider
 from support.graphs import of_pipeline
 
+from accvlab.dali_pipeline_framework import testing
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from accvlab.dali_pipeline_framework.testing import StepRun
 
 Tree = Mapping[str | int, Any]
 
@@ -204,6 +206,26 @@ def assert_same(found: Any, expected: Any) -> None:
     expected = np.asarray(expected)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     assert found.tobytes() == expected.tobytes()
+
+
+def assert_forms_agree(step: Any, images: Sequence[np.ndarray], layout: str = "", **run: Any) -> list[StepRun]:
+    """Change images in a graph, and as parts of larger arrays by the same draws; return the runs of the graph."""
+    samples = [sample_of({"image": image}) for image in images]
+    parts = [np.pad(image, 1)[(slice(1, -1),) * image.ndim] for image in images]
+    in_graph = testing.run_step(step, samples, layouts={"image": layout} if layout else None, **run)
+    on_arrays = testing.run_step(
+        step,
+        [sample_of({"image": part}) for part in parts],
+        draws=[each.draws for each in in_graph],
+        run="workers",
+    )
+    for one, other in zip(in_graph, on_arrays, strict=True):
+        expected, found = one.output["image"], other.output["image"]
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        white = 255.0 if expected.dtype.kind in "iu" else 1.0
+        difference = np.abs(found.astype(np.float64) - expected).max(initial=0)
+        assert difference <= step.image_tolerance * white
+    return in_graph
 
 
 def assert_laws(step: Any, samples: Sequence[Tree], **run: Any) -> list[dict[str | int, Any]]:

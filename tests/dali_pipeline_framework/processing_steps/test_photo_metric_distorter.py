@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from step_runs import assert_forms_agree
 from support.array_samples import sample_of
 from support.arrays import gradient
 from support.laws import examples
@@ -85,17 +85,15 @@ UNDECIDED = dict.fromkeys((f"{part}_decision" for part in PARTS), 0.9) | {
     is_float=st.booleans(),
     is_bgr=st.booleans(),
     is_clip=st.booleans(),
-    run=st.sampled_from(["graph", "workers"]),
     seed=st.integers(0, 100),
 )
-@example([UNDECIDED], dict.fromkeys(PARTS, 0.5), False, False, False, "graph", 0)
+@example([UNDECIDED], dict.fromkeys(PARTS, 0.5), False, False, False, 0)
 def test_as_the_published_operations_in_any_mixed_batch(
     drawn: list[dict[str, Any]],
     probabilities: dict[str, float],
     is_float: bool,
     is_bgr: bool,
     is_clip: bool,
-    run: Any,
     seed: int,
 ) -> None:
     assume(any(probabilities.values()))
@@ -108,7 +106,7 @@ def test_as_the_published_operations_in_any_mixed_batch(
         drawn = [{**each, "brightness": each["brightness"] / 256} for each in drawn]
         ranges = {**RANGES, "brightness": [-0.125, 0.125]}
     step = distorter(ranges, probabilities, is_bgr=is_bgr)
-    runs = run_step(step, [sample_of({"image": image}) for image in images], draws=drawn, run=run)
+    runs = assert_forms_agree(step, images, draws=drawn)
     for image, numbers, each in zip(images, drawn, runs, strict=True):
         changed = each.output["image"]
         assert changed.dtype == image.dtype
@@ -135,11 +133,10 @@ def test_contrast_is_never_skipped_and_permutations_are_uniform() -> None:
     assert counts.min() > 150
 
 
-@pytest.mark.parametrize("run", ["graph", "workers"])
-def test_whole_numbers_as_ranges_that_are_not_drawn(run: Any) -> None:
+def test_whole_numbers_as_ranges_that_are_not_drawn() -> None:
     constants = {"brightness": 10, "hue": 30, "contrast": 1, "saturation": 2}
     step = distorter({name: np.array([value] * 2) for name, value in constants.items()}, ALL)
     drawn = {**dict.fromkeys(UNDECIDED, 0.5), "contrast_is_early": 0, "permutation": 5}
     drawn = {name: value for name, value in drawn.items() if name not in constants}
-    found = run_step(step, sample_of({"image": gradient(6, 5)}), draws=drawn, run=run).output["image"]
-    assert_close(found, reference(gradient(6, 5), {**drawn, **constants}, ALL))
+    [run] = assert_forms_agree(step, [gradient(6, 5)], draws=drawn)
+    assert_close(run.output["image"], reference(gradient(6, 5), {**drawn, **constants}, ALL))
