@@ -40,10 +40,7 @@ def run_steps(
     fields: Mapping[str | int, Any],
     *,
     layouts: Mapping[str, str] | None = None,
-    device_id: int | None = None,
-    gpu_fields: Sequence[str] = (),
     conditionals: bool = False,
-    seed: int = 1,
     run: RunWhere = "graph",
 ) -> BatchRun:
     """Run steps on one batch.
@@ -52,10 +49,7 @@ def run_steps(
         steps: One or several.
         fields: As those of an `ArrayProvider`: one value per sample.
         layouts: Layouts of fields, by flat name, of what goes in.
-        device_id: GPU of the pipeline; None for none.
-        gpu_fields: Flat names of fields that are on the GPU when the steps get them.
         conditionals: Whether DALI's conditionals are enabled.
-        seed: Of DALI's generators.
         run: "workers" for the forms of the steps for arrays, with NumPy's global generator.
     """
     provider = ArrayProvider(fields)
@@ -63,9 +57,7 @@ def run_steps(
     several = [steps] if isinstance(steps, PipelineStepBase) else [*steps]
     if run == "workers":
         return _on_arrays(several, provider.sample_data_structure, samples)
-    options = {"device_id": device_id, "enable_conditionals": conditionals, "seed": seed}
-    blueprint = provider.sample_data_structure
-    output, [batch] = _in_graph(several, blueprint, [samples], options, gpu_fields, layouts or {})
+    output, [batch] = _in_graph(several, provider.sample_data_structure, [samples], conditionals, layouts or {})
     names = output.field_names_flat
     return BatchRun(
         {name: values for name, (values, _, _) in zip(names, batch, strict=True)},
@@ -77,8 +69,7 @@ def _in_graph(
     steps: Sequence[Any],
     blueprint: SampleDataGroup,
     batches: Sequence[Sequence[Sequence[Any]]],
-    options: Mapping[str, Any],
-    gpu_fields: Sequence[str],
+    conditionals: bool,
     layouts: Mapping[str, str],
 ) -> tuple[SampleDataGroup, list[list[tuple[list[np.ndarray], str, Any]]]]:
     """Run steps on batches; return the group of nodes, and per batch and field the values, layout and type."""
@@ -93,12 +84,18 @@ def _in_graph(
         data = blueprint.get_empty_like_self()
         nodes = []
         for name, of_batches in zip(names, zip(*columns, strict=True), strict=True):
-            node = fn.external_source(_in_turn(of_batches), batch=True, layout=layouts.get(name))
-            nodes.append(node.gpu() if name in gpu_fields else node)
+            nodes.append(fn.external_source(_in_turn(of_batches), batch=True, layout=layouts.get(name)))
         data.set_data(nodes)
         return data
 
-    @pipeline_def(batch_size=len(batches[0]), num_threads=1, prefetch_queue_depth=1, **options)
+    @pipeline_def(
+        batch_size=len(batches[0]),
+        num_threads=1,
+        prefetch_queue_depth=1,
+        device_id=None,
+        enable_conditionals=conditionals,
+        seed=1,
+    )
     def bare() -> tuple[Any, ...]:
         data = placed()
         for step in steps:
@@ -150,27 +147,22 @@ def run_step(
     samples: Sequence[Tree],
     *,
     enable_conditionals: bool = False,
-    gpu: bool = False,
-    layouts: dict[str, str] | None = None,
     in_turn: bool = False,
 ) -> list[dict[str | int, Any]]:
     """Apply a step to a batch of samples: trees of dicts with arrays as leaves, which come out as such.
 
-    Types are checked against the declared format, and the layouts of the output are put into ``layouts``. With
-    ``in_turn``, each sample is a batch of its own, one after the other through the same pipeline.
+    Types are checked against the declared format. With ``in_turn``, each sample is a batch of its own, one after
+    the other through the same pipeline.
     """
     blueprint = blueprint_of(samples[0])
     paths = blueprint.format.flat_paths
     values = [[np.array(_at(sample, path), order="C") for path in paths] for sample in samples]
     batches = [[each] for each in values] if in_turn else [values]
-    options = {"device_id": 0 if gpu else None, "enable_conditionals": enable_conditionals}
-    output, found = _in_graph([step], blueprint, batches, options, blueprint.field_names_flat if gpu else (), {})
+    output, found = _in_graph([step], blueprint, batches, enable_conditionals, {})
     results = []
     for batch, given in zip(found, batches, strict=True):
         dtypes = [leaf.transport_dtype for leaf in output.format.flat_leaves]
         assert [dtype for _, _, dtype in batch] == dtypes
-        if layouts is not None:
-            layouts.update(zip(output.format.flat_names, (layout for _, layout, _ in batch), strict=True))
         for slot in range(len(given)):
             results.append(_groups(output))
             for path, (of_field, _, _) in zip(output.format.flat_paths, batch, strict=True):

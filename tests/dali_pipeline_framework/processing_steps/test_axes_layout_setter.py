@@ -6,25 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from step_runs import assert_same, run_step, run_steps
+from step_runs import assert_same, run_steps
 from support.arrays import DT, ArrayProvider
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter
 
-SAMPLES = [
-    {"image": np.full((2, n, 3), n, np.uint8), "cam": {0: {"image": np.zeros((n, 1, 2))}}, "x": np.zeros((n, 2))}
-    for n in (0, 1, 4)
-]
-
 
 @pytest.mark.parametrize("names", ["image", ("image", "image")])
 def test_the_layout_is_set_and_the_data_stay(names: Any) -> None:
-    layouts: dict[str, str] = {}
-    found = run_step(AxesLayoutSetter(names, "HWC"), SAMPLES, layouts=layouts)
-    assert layouts == {"image": "HWC", "cam.[0].image": "HWC", "x": ""}
-    for one, sample in zip(found, SAMPLES, strict=True):
-        assert_same(one, sample)
+    fields: dict[str | int, Any] = {
+        "image": (DT.UINT8, [np.full((2, n, 3), n, np.uint8) for n in (0, 1, 4)]),
+        "cam": {0: {"image": (DT.FLOAT64, [np.zeros((n, 1, 2)) for n in (0, 1, 4)])}},
+        "x": (DT.FLOAT64, [np.zeros((n, 2)) for n in (0, 1, 4)]),
+    }
+    run = run_steps(AxesLayoutSetter(names, "HWC"), fields)
+    assert run.layouts == {"image": "HWC", "cam.[0].image": "HWC", "x": ""}
+    for found, value in zip(run["image"], fields["image"][1], strict=True):
+        assert_same(found, value)
 
 
 def test_the_empty_layout_removes_one() -> None:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
-from affine_reference import constant_draws
 from nvidia.dali.pipeline import Pipeline, pipeline_def
-from step_runs import run_steps
 from support.array_samples import sample_of
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.gpu_definitions import checked_by_dali, pretend_gpus
@@ -170,12 +168,11 @@ ON_IMAGES: dict[str, tuple[PipelineStepBase, DT, float]] = {
 def test_images_are_on_a_gpu_what_they_are_without(name: str) -> None:
     step, dtype, tolerance = ON_IMAGES[name]
     images = [gradient(40, 50, phase) for phase in range(3)]
-    fields = {"image": (dtype, [image / np.float32(255) if dtype == DT.FLOAT else image for image in images])}
-    with constant_draws(0.3):
-        expected = run_steps(step, fields)["image"]
-    with constant_draws(0.3):
-        found = run_steps(step, fields, device_id=0, gpu_fields=["image"])["image"]
+    samples = [sample_of({"image": image if dtype == DT.UINT8 else image / np.float32(255)}) for image in images]
+    expected = run_step(step, samples)
+    found = run_step(step, samples, draws=[run.draws for run in expected], device_id=0, on_gpu=["image"])
     inner = slice(2, -2) if tolerance == 2 else slice(None)
-    for one, other in zip(found, expected, strict=True):
+    for run, reference in zip(found, expected, strict=True):
+        one, other = run.output["image"], reference.output["image"]
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         assert np.abs(one.astype(float) - other)[inner, inner].max() <= tolerance
