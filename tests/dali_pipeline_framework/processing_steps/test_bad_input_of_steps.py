@@ -18,8 +18,6 @@ from support.format_cases import (
     assert_wrong_types_are_named,
     case,
     case_name,
-    of_fields,
-    of_types,
 )
 from support.pipelines import make_iterator, shuffled
 from support.public_steps import untried_steps
@@ -142,17 +140,9 @@ FORMATS = [
 
 
 @pytest.mark.parametrize("of", FORMATS, ids=case_name)
-def test_what_is_missing_is_told(of: FormatCase) -> None:
+def test_formats_that_a_step_cannot_work_on(of: FormatCase) -> None:
     assert_what_is_missing_is_named(of, GOOD)
-
-
-@pytest.mark.parametrize("of", of_fields(FORMATS), ids=case_name)
-def test_a_group_is_no_field(of: FormatCase) -> None:
     assert_a_group_is_no_field(of, GOOD)
-
-
-@pytest.mark.parametrize("of", of_types(FORMATS), ids=case_name)
-def test_wrong_types_are_told(of: FormatCase) -> None:
     assert_wrong_types_are_named(of, GOOD)
 
 

@@ -319,19 +319,6 @@ def test_all_gpus_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "8.9, 9.0" in why_not_in_graph(["av1 yuv420p"], has_gpu=True, must_use_gpu=False)
 
 
-def test_graphs_for_a_gpu_have_one_decoder_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_gpus(monkeypatch, capability=ADA)
-    resizer = ImageResizer("image", output_hw=[32, 32])
-    counts, plan = planned_for_gpu("h264 yuv420p", VideoDecoder("image"), resizer)
-    assert (counts.names["mixed", "decoders__Video"], counts.on("mixed"), counts.computing_on_cpu) == (1, 1, 0)
-    assert "step 0 (VideoDecoder): pixels, once for all elements of cameras" in plan
-    for colors, num_operators in (("stream", 1), ("dali", 0)):
-        step = VideoDecoder("image", colors=colors)  # type: ignore[arg-type]
-        counts, _ = planned_for_gpu("h264 yuv420p bt709", step, is_clip=False)
-        assert counts.names["mixed", "decoders__Video"] == 1
-        assert counts.names["gpu", "CoordTransform"] == num_operators
-
-
 def test_what_a_gpu_does_not_decode_is_decoded_in_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch, capability=HOPPER)
     resizer = ImageResizer("image", output_hw=[32, 32])
