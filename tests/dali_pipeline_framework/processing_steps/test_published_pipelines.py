@@ -17,8 +17,8 @@ from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable, SequenceSampler
+from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
-    AffineTransformer,
     AnnotationElementConditionEval,
     AxesLayoutSetter,
     BEVBBoxesTransformer3D,
@@ -61,6 +61,7 @@ def scene(seed: int) -> dict[str, Any]:
                 "centers": (DT.FLOAT, pixels),
                 "depths": (DT.FLOAT, depths),
                 "categories": (DT.INT64, categories[seen]),
+                "visibility_levels": (DT.INT32, random.integers(0, 4, len(seen))),
                 "number": (DT.INT32, seen),
             },
         }
@@ -89,19 +90,17 @@ def joined(samples: list[Any]) -> Any:
 
 
 def steps_in_3d() -> list[Any]:
-    transformer = AffineTransformer(
+    transformer = A(
         OUTPUT_HW,
-        AffineTransformer.ResizingMode.CROP,
-        AffineTransformer.ResizingAnchor.BOTTOM_OR_RIGHT,
+        A.ResizingMode.CROP,
+        A.ResizingAnchor.BOTTOM_OR_RIGHT,
         image_field_names="image",
         projection_matrix_field_names=["lidar2img"],
         point_field_names=["centers", "bboxes"],
         transformation_steps=[
-            AffineTransformer.NonUniformScaling(0.5, [-1.0, 1.0]),
-            AffineTransformer.UniformScaling(1.0, 0.86, 1.25),
-            AffineTransformer.ShiftToAlignWithOriginalImageBorder(
-                1.0, AffineTransformer.ShiftToAlignWithOriginalImageBorder.Border.BOTTOM
-            ),
+            A.NonUniformScaling(0.5, [-1.0, 1.0]),
+            A.UniformScaling(1.0, 0.86, 1.25),
+            A.ShiftToAlignWithOriginalImageBorder(1.0, A.ShiftToAlignWithOriginalImageBorder.Border.BOTTOM),
         ],
         transform_image_on_gpu=True,
     )
@@ -129,12 +128,8 @@ def steps_in_3d() -> list[Any]:
         ),
         AnnotationElementConditionEval("gt_boxes_2d", "is_active = categories >= 0 and is_visible", False),
         ConditionalElementRemover(
-            "gt_boxes",
-            "is_active",
-            ["translations", "sizes", "velocities", "orientations", "number"],
-            [0] * 5,
-            [2, 2, 2, 1, 1],
-            True,
+            *("gt_boxes", "is_active", ["translations", "sizes", "velocities", "orientations", "number"]),
+            *([0] * 5, [2, 2, 2, 1, 1], True),
         ),
         ConditionalElementRemover(
             "gt_boxes_2d", "is_active", ["bboxes", "centers", "number"], [0] * 3, [2, 2, 1], True
@@ -143,17 +138,9 @@ def steps_in_3d() -> list[Any]:
         CoordinateCropper("bboxes", [0.0] * 4, [TILED_HW[1], TILED_HW[0]] * 2),
         CoordinateCropper("centers", [0.0, 0.0], [TILED_HW[1], TILED_HW[0]]),
         BEVBBoxesTransformer3D(
-            "translations",
-            "velocities",
-            "sizes",
-            "orientations",
-            ["lidar2img", "extrinsics"],
-            "ego_to_world",
-            "world_to_ego",
-            [-0.3925, 0.3925],
-            2,
-            [0.95, 1.05],
-            [0.0, 0.0, 0.0],
+            *("translations", "velocities", "sizes", "orientations"),
+            *(["lidar2img", "extrinsics"], "ego_to_world", "world_to_ego"),
+            *([-0.3925, 0.3925], 2, [0.95, 1.05], [0.0, 0.0, 0.0]),
         ),
         PaddingToUniform(["gt_boxes", "gt_boxes_2d"], -1),
     ]
@@ -191,44 +178,34 @@ def steps_in_2d() -> list[Any]:
     return [
         ImageDecoder("image", True, 0.65),
         TensorSizeAdder("image", "_size"),
-        AffineTransformer(
+        A(
             [56, 80],
-            AffineTransformer.ResizingMode.PAD,
-            AffineTransformer.ResizingAnchor.CENTER,
+            A.ResizingMode.PAD,
+            A.ResizingAnchor.CENTER,
             image_field_names="image",
-            point_field_names="bboxes",
+            projection_matrix_field_names="lidar2img",
+            point_field_names=["centers", "bboxes"],
             transformation_steps=[
-                AffineTransformer.NonUniformScaling(0.5, [-1, 1]),
-                AffineTransformer.Selection(
+                A.NonUniformScaling(0.5, [-1, 1]),
+                A.Selection(
                     1.0,
                     [0.7, 0.3],
                     [
-                        [
-                            AffineTransformer.UniformScaling(1.0, 0.6, 1.4),
-                            AffineTransformer.Translation(1.0, [-10, -10], [10, 10]),
-                        ],
-                        [
-                            AffineTransformer.UniformScaling(1.0, 2.0),
-                            AffineTransformer.Translation(1.0, [-30, -30], [30, 30]),
-                        ],
+                        [A.UniformScaling(1.0, 0.6, 1.4), A.Translation(1.0, [-10, -10], [10, 10])],
+                        [A.UniformScaling(1.0, 2.0), A.Translation(1.0, [-30, -30], [30, 30])],
                     ],
                 ),
             ],
         ),
         DataGroupArrayInPathElementsAppliedStep(
-            PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5]), "cameras"
+            PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5]), "cams"
         ),
         ImageRange01Normalizer("image"),
         AnnotationElementConditionEval(
-            "annotation",
-            "is_valid = (num_lidar_points >= 1 or num_radar_points >= 1) and visibility_levels > 0",
-            remove_data_fields_used_in_condition=True,
+            "gt_boxes_2d", "is_valid = visibility_levels > 0", remove_data_fields_used_in_condition=True
         ),
         BoundingBoxToHeatmapConverter(
-            "annotation",
-            "bboxes",
-            "heatmap",
-            [28, 40],
+            *("gt_boxes_2d", "bboxes", "heatmap", [28, 40]),
             image_field_name="image",
             categories_in_name="categories",
             num_categories=3,
@@ -241,24 +218,8 @@ def steps_in_2d() -> list[Any]:
             max_radius=20,
         ),
         UnneededFieldRemover(["image_size", "is_valid"]),
-        PaddingToUniform("annotation", 0),
+        PaddingToUniform(["gt_boxes", "gt_boxes_2d"], 0),
     ]
-
-
-def camera_group(seed: int) -> dict[str, Any]:
-    random = np.random.default_rng(seed)
-    count = [0, 3, 9][seed % 3]
-    corners = random.uniform(0, INPUT_HW[::-1], (count, 2, 2))
-    return {
-        "image": (DT.UINT8, encoded_image(gradient(*INPUT_HW, seed))),
-        "annotation": {
-            "bboxes": (DT.FLOAT, np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)),
-            "categories": (DT.INT32, random.integers(-1, 4, count)),
-            "visibility_levels": (DT.INT32, random.integers(0, 4, count)),
-            "num_lidar_points": (DT.INT32, random.integers(0, 2, count)),
-            "num_radar_points": (DT.INT32, random.integers(0, 2, count)),
-        },
-    }
 
 
 def refuse(*args: Any, **kwargs: Any) -> None:
@@ -267,8 +228,7 @@ def refuse(*args: Any, **kwargs: Any) -> None:
 
 def test_detection_in_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fn, "python_function", refuse)
-    samples = [{"cameras": {camera: camera_group(seed + camera) for camera in range(2)}} for seed in range(8)]
-    source = shuffled(ArrayProvider(joined(samples)), 4, shuffle=True)
+    source = shuffled(ArrayProvider(joined([scene(seed) for seed in range(8)])), 4, shuffle=True)
     definition = {"check_data_format": True}
     options = {"py_num_workers": 0, "enable_conditionals": True, "seed": 11}
     with make_iterator(source, steps_in_2d(), definition, **options) as iterator:
@@ -276,11 +236,10 @@ def test_detection_in_images(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(batches) == 2
     num_active = 0
     for batch in batches:
-        for camera in batch["cameras"].values():
-            assert [*camera] == ["image", "annotation"]
+        for camera in batch["cams"].values():
             assert camera["image"].shape == (4, 56, 80, 3)
             assert 0 <= camera["image"].min() <= camera["image"].max() <= 1
-            num_active += check_peaks(camera["annotation"])
+            num_active += check_peaks(camera["gt_boxes_2d"])
     assert num_active > 5
     assert not {"numba", "cupy"} & sys.modules.keys()
 
