@@ -149,7 +149,7 @@ def run_step(
     enable_conditionals: bool = False,
     in_turn: bool = False,
 ) -> list[dict[str | int, Any]]:
-    """Apply a step to a batch of samples: trees of dicts with arrays as leaves, which come out as such.
+    """Apply one step, or several, to a batch of samples: trees of dicts with arrays as leaves; return such trees.
 
     Types are checked against the declared format. With ``in_turn``, each sample is a batch of its own, one after
     the other through the same pipeline.
@@ -158,7 +158,9 @@ def run_step(
     paths = blueprint.format.flat_paths
     values = [[np.array(_at(sample, path), order="C") for path in paths] for sample in samples]
     batches = [[each] for each in values] if in_turn else [values]
-    output, found = _in_graph([step], blueprint, batches, enable_conditionals, {})
+    output, found = _in_graph(
+        step if isinstance(step, list) else [step], blueprint, batches, enable_conditionals, {}
+    )
     results = []
     for batch, given in zip(found, batches, strict=True):
         dtypes = [leaf.transport_dtype for leaf in output.format.flat_leaves]

@@ -16,7 +16,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali import types
-from step_runs import run_steps
+from step_runs import run_step as run_bare
 from support.frame_trees import write_frames
 from support.random_steps import filled
 from support.refusals import assert_refused
@@ -236,8 +236,8 @@ def test_height_and_width_are_padded_and_told_in_any_layout() -> None:
     assert run.layouts["image"] == "CHW"
     clip = filled({"image": (DT.UINT8, np.stack([image] * 2))})
     assert run_step([TO_FCHW, PAD], clip, layouts={"image": "FHWC"}).output["image"].shape == (2, 3, 64, 96)
-    [in_a_bare_pipeline] = run_steps([TO_CHW, PAD], {"image": (DT.UINT8, [image])})["image"]
-    np.testing.assert_array_equal(in_a_bare_pipeline, expected)
+    [in_a_bare_pipeline] = run_bare([TO_CHW, PAD], [{"image": image}])
+    np.testing.assert_array_equal(in_a_bare_pipeline["image"], expected)
 
 
 # --- means and deviations of images in 0..1 --------------------------------------------------------------------

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import assert_forms_agree, run_steps
+from step_runs import assert_forms_agree
+from support.array_samples import sample_of
 from support.arrays import DT, gradient
 from support.laws import examples
 from support.warnings_of_product import of_product
@@ -16,6 +17,7 @@ from support.warnings_of_product import of_product
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from accvlab.dali_pipeline_framework.testing import run_step
 
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype != DT.BOOL]
@@ -75,7 +77,7 @@ def test_settings_for_images_in_0_1_are_applied_as_given(run: RunWhere) -> None:
     step = ImageMeanStdDevNormalizer("image", 0.5, 0.5)
     message = r"values 0\.\.1, but the values are 0\.\.255\. Multiply .* 255"
     with pytest.warns(UserWarning, match=message) as caught:
-        [found] = run_steps(step, {"image": (DT.UINT8, [image])}, run=run)["image"]
+        found = run_step(step, sample_of({"image": image}), run=run).output["image"]
     assert found.ravel().tolist() == [-1, 1, 255, 509]
     assert len(of_product(caught)) == 1
 
@@ -90,5 +92,5 @@ def test_settings_for_images_in_0_1_are_applied_as_given(run: RunWhere) -> None:
 )
 def test_numbers_sequences_and_arrays_mean_the_same(mean: Any, std: Any) -> None:
     step = ImageMeanStdDevNormalizer("image", mean, std)
-    [found] = run_steps(step, {"image": (DT.UINT8, [gradient(4, 6)])})["image"]
+    found = run_step(step, sample_of({"image": gradient(4, 6)})).output["image"]
     np.testing.assert_allclose(found, reference(gradient(4, 6), MEAN, 2), atol=1e-4)

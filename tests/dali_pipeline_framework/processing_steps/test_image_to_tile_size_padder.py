@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import run_steps
+from support.array_samples import sample_of
 from support.arrays import DT, gradient
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.processing_steps import ImageToTileSizePadder
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from accvlab.dali_pipeline_framework.testing import run_step
 
 
 @settings(max_examples=examples(12, 25), deadline=None)
@@ -33,32 +33,32 @@ def test_zeros_below_and_on_the_right(
     if is_clip:
         images = [np.stack([image] * 2) for image in images]
     layout = ("FHWC" if is_clip else "HWC") if has_layout else ""
-    fields = {"image": (dtype, images), "hw": (DT.INT32, sizes)}
-    run = run_steps(ImageToTileSizePadder("image", tile), fields, layouts={"image": layout})
-    for image, (height, width), found in zip(images, sizes, run["image"], strict=True):
+    samples = [sample_of({"image": image, "hw": np.array(hw)}) for image, hw in zip(images, sizes, strict=True)]
+    layouts: Any = {"image": layout} if layout else {}
+    runs = run_step(ImageToTileSizePadder("image", tile), samples, layouts=layouts)
+    for image, (height, width), run in zip(images, sizes, runs, strict=True):
         added = [(0, 0)] * is_clip + [(0, -height % tile[1]), (0, -width % tile[0]), (0, 0)]
-        assert found.dtype == image.dtype
-        np.testing.assert_array_equal(found, np.pad(image, added))
-    assert run.layouts["image"] == layout
-    assert [tuple(hw) for hw in run["hw"]] == sizes  # not named, not touched
+        assert run.output["image"].dtype == image.dtype
+        np.testing.assert_array_equal(run.output["image"], np.pad(image, added))
+        assert run.layouts.get("image", "") == layout
+        assert run.output["hw"].tolist() == [height, width]  # not named, not touched
+
+
+STEP = ImageToTileSizePadder("image", (4, 8), hw_names=["hw", "image_hw"])
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])
-@pytest.mark.parametrize("dtype", [DT.INT32, DT.FLOAT])
-def test_size_fields_that_are_named_are_rounded_up(dtype: DT, run: RunWhere) -> None:
-    fields = {
-        "image": (DT.UINT8, [np.zeros((2, 4, 6, 3), np.uint8)]),
-        "hw": (dtype, [[(4, 6), (3, 9)]]),  # of the frames of a clip
-        "x": {"image_hw": (dtype, [(8, 8)])},
-    }
-    found = run_steps(ImageToTileSizePadder("image", (4, 8), hw_names=["hw", "image_hw"]), fields, run=run)
-    assert found["hw"][0].tolist() == [[8, 8], [8, 12]]
-    assert found["x.image_hw"][0].tolist() == [8, 8]
-    assert found["hw"][0].dtype == NUMPY_TYPES[dtype]
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_size_fields_that_are_named_are_rounded_up(dtype: Any, run: Any) -> None:
+    sizes = {"hw": np.array([(4, 6), (3, 9)], dtype), "x": {"image_hw": np.array([8, 8], dtype)}}  # of frames, too
+    found = run_step(STEP, sample_of({"image": np.zeros((2, 4, 6, 3), np.uint8), **sizes}), run=run).output
+    assert found["hw"].tolist() == [[8, 8], [8, 12]]
+    assert found["x"]["image_hw"].tolist() == [8, 8]
+    assert found["hw"].dtype == dtype
 
 
 @pytest.mark.parametrize("size", [4, [[4], [6]], [4, 6, 3]])
 def test_sizes_of_another_shape_are_named(size: Any) -> None:
-    fields = {"image": (DT.UINT8, [gradient(4, 6)]), "hw": (DT.INT32, [size])}
+    sample = sample_of({"image": gradient(4, 6), "hw": np.array(size), "image_hw": np.array([4, 6])})
     with pytest.raises(FieldValueError, match=r"^hw: A size must be height and width, \(2,\), got the shape \("):
-        run_steps(ImageToTileSizePadder("image", 4, hw_names="hw"), fields, run="workers")
+        run_step(STEP, sample, run="workers")

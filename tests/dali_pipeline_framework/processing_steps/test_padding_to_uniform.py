@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from step_runs import assert_same, run_step, run_steps
+from step_runs import assert_same, run_step
+from support.array_samples import sample_of
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter, PaddingToUniform
+from accvlab.dali_pipeline_framework import testing
+from accvlab.dali_pipeline_framework.processing_steps import PaddingToUniform
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 ALL_TYPES = [bool, "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
@@ -84,10 +86,9 @@ def test_fields_of_names_and_in_groups_of_names(names: Any, shapes: list[tuple[i
 
 
 def test_layouts_stay() -> None:
-    steps = [AxesLayoutSetter("image", "HWC"), PaddingToUniform()]
-    fields = {"image": (DT.UINT8, [np.zeros((n, 2, 3), np.uint8) for n in (1, 2)])}
-    run = run_steps(steps, fields)
-    assert (run["image"][0].shape, run.layouts["image"]) == ((2, 2, 3), "HWC")
+    samples = [sample_of({"image": np.zeros((n, 2, 3), np.uint8)}) for n in (1, 2)]
+    run, _ = testing.run_step(PaddingToUniform(), samples, layouts={"image": "HWC"})
+    assert (run.output["image"].shape, run.layouts["image"]) == ((2, 2, 3), "HWC")
 
 
 def test_text_and_declared_axes_through_a_pipeline() -> None:
