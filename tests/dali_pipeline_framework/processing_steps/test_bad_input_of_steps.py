@@ -98,13 +98,9 @@ FORMATS = [
     case(AxesLayoutSetter("image", "HWC"), "image", None),
     case(BEV, "a.points", DT.INT32, ValueError),
     case(BEV, "matrix", DT.INT32, ValueError),
-    case(HEATMAP, "a.boxes", DT.STRING),
-    case(HEATMAP, "a.categories", DT.FLOAT),
     case(HEATMAP, "hw", DT.STRING),
     case(BoxAreaFilter("depths", area_range=(1, 2), further_names="points"), "a.depths", DT.BOOL),
-    case(BoxAreaFilter("depths", area_range=(1, 2), further_names="points"), "a.points", None),
     case(REMOVER, "a.mask", DT.UINT8),
-    case(REMOVER, "a.points", None),
     case(CoordinateCropper("points", [0], [1]), "a.points", DT.BOOL, ValueError),
     case(GridMasker("image", tile_range=(4, 7)), "image", DT.INT32),
     case(HorizontalFlipper("image", prob=1, **IN_PIXELS), "image", DT.BOOL),
@@ -116,7 +112,6 @@ FORMATS = [
     case(
         ImageResizeCropFlipper("image", output_hw=[4, 5], scale_range=(1, 1), is_encoded=True), "image", DT.FLOAT
     ),
-    case(ImageResizer("image", output_hw=[4, 5], **IN_PIXELS), "image", DT.INT64),
     case(ImageResizer("image", output_hw=[4, 5], **IN_PIXELS), "matrix", DT.STRING),
     case(ImageToTileSizePadder("image", 4), "image", DT.STRING),
     case(ImageToTileSizePadder("image", 4, hw_names="hw"), "hw", DT.BOOL),

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvidia.dali import types
 from step_runs import assert_same, run_step
-from support.array_samples import sample_of
+from support.array_samples import group_of, sample_of
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
@@ -91,26 +90,19 @@ def test_layouts_stay() -> None:
     assert (run.output["image"].shape, run.layouts["image"]) == ((2, 2, 3), "HWC")
 
 
-def test_text_and_declared_axes_through_a_pipeline() -> None:
-    class Declared(ArrayProvider):
-        @property
-        def sample_data_structure(self) -> SampleDataGroup:
-            blueprint = SampleDataGroup()
-            blueprint.add_data_field("text", types.DALIDataType.STRING)
-            blueprint.add_data_field("number", DT.FLOAT, ndim=0)
-            blueprint.add_data_field("boxes", DT.FLOAT, ndim=2)
-            return blueprint
-
-    texts, boxes = ["a", "", "äöü"], [np.ones((n, 4), np.float32) for n in (0, 3, 1)]
-    provider = Declared({"text": (DT.STRING, texts), "number": (DT.FLOAT, [1, 2, 3]), "boxes": (DT.FLOAT, boxes)})
-    with make_iterator(shuffled(provider, 3), [PaddingToUniform(fill_value=0)], py_num_workers=0) as iterator:
-        [batch] = iterator
-    assert batch["text"] == texts
-    assert batch["number"].tolist() == [1, 2, 3]
-    assert (batch["boxes"] == np.stack(padded(boxes, 0))).all()
+class Declared(ArrayProvider):
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        return group_of(text=DT.STRING, number=(DT.FLOAT, {"ndim": 0}), boxes=(DT.FLOAT, {"ndim": 2}))
 
 
-def test_batches_may_differ() -> None:
-    provider = ArrayProvider({"x": (DT.INT32, [[1], [1, 2], [1, 2, 3], []])})
-    with make_iterator(shuffled(provider, 2), [PaddingToUniform("x", 9)], py_num_workers=0) as iterator:
-        assert [batch["x"].tolist() for batch in iterator] == [[[1, 9], [1, 2]], [[1, 2, 3], [9, 9, 9]]]
+def test_text_and_declared_axes_of_each_batch() -> None:
+    texts, boxes = ["a", "", "äöü", "b"], [np.ones((n, 4), np.float32) for n in (0, 3, 1, 1)]
+    fields = {"text": (DT.STRING, texts), "number": (DT.FLOAT, [1, 2, 3, 4]), "boxes": (DT.FLOAT, boxes)}
+    steps = [PaddingToUniform(fill_value=0)]
+    with make_iterator(shuffled(Declared(fields), 2), steps, py_num_workers=0) as iterator:
+        for number, batch in enumerate(iterator):
+            samples = slice(2 * number, 2 * number + 2)
+            assert batch["text"] == texts[samples]
+            assert batch["number"].tolist() == fields["number"][1][samples]
+            np.testing.assert_array_equal(batch["boxes"], padded(boxes[samples], 0))
