@@ -140,16 +140,8 @@ def test_an_unknown_argument_is_named(step: str) -> None:
     assert_refused(lambda: SETTINGS.made(step, zzz=1), f"`zzz` is not an argument of {step}.", TypeError)
 
 
-@pytest.mark.parametrize(
-    ("step", "given", "shown"),
-    [
-        ("PointsPadder", {"num_points": np.int64(3)}, "num_points=3"),
-        ("ImageMeanStdDevNormalizer", {"mean": 1, "std_dev": 2}, "mean=(1.0,), std_dev=(2.0,)"),
-        ("ImageToTileSizePadder", {"tile_size_to_pad_to": [4, 8]}, "tile_size_xy=(4, 8)"),
-    ],
-)
-def test_settings_are_kept_as_plain_numbers(step: str, given: dict[str, Any], shown: str) -> None:
-    assert shown in repr(SETTINGS.made(step, **given))
+def test_settings_are_kept_as_plain_numbers() -> None:
+    assert "num_points=3" in repr(SETTINGS.made("PointsPadder", num_points=np.int64(3)))
 
 
 def two_results(a: Any, b: Any) -> Any:

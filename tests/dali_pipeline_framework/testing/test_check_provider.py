@@ -83,17 +83,6 @@ def left_out(sample: SampleDataGroup) -> SampleDataGroup:
     return sample
 
 
-def of_one_axis(sample: SampleDataGroup) -> SampleDataGroup:
-    sample["points"] = [1.0]
-    return sample
-
-
-def of_other_type(sample: SampleDataGroup) -> SampleDataGroup:
-    sample.set_do_convert(False)
-    sample["index"] = np.array(sample["index"], np.int32)
-    return sample
-
-
 def fails(sample: SampleDataGroup) -> SampleDataGroup:
     raise OSError("the disk is gone")
 
@@ -135,8 +124,6 @@ BREAKERS: dict[str, tuple[Frames, str]] = {
         "a sample must fit the blueprint: sample 29\n        - name: missing",
     ),
     "leaves out": (Frames(left_out), "a sample must fit the blueprint: sample 0\n      name: is not set"),
-    "other axes": (Frames(of_one_axis), "points: expected 2 dimension(s) as declared, got 1 (shape (1,))"),
-    "other type": (Frames(of_other_type), "index: expected dtype int64, got int32"),
     "fails": (Frames(fails), "sample 0 must be loaded: OSError: the disk is gone"),
     "is random": (Frames(at_random), f"{AGAIN}expected"),
     "keeps its samples": (Frames(kept), f"{AGAIN}is set"),
