@@ -12,10 +12,8 @@ from step_runs import assert_forms_agree
 from support.array_samples import sample_of
 from support.arrays import DT, gradient
 from support.laws import examples
-from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 from accvlab.dali_pipeline_framework.testing import run_step
 
@@ -69,17 +67,6 @@ def test_the_formula(
         else:
             limits = np.iinfo(dtype)
             assert np.abs(found - np.clip(expected, limits.min, limits.max)).max() <= 0.502
-
-
-@pytest.mark.parametrize("run", ["graph", "workers"])
-def test_settings_for_images_in_0_1_are_applied_as_given(run: RunWhere) -> None:
-    image = np.array([0, 1, 128, 255], np.uint8).reshape(2, 2, 1)
-    step = ImageMeanStdDevNormalizer("image", 0.5, 0.5)
-    message = r"values 0\.\.1, but the values are 0\.\.255\. Multiply .* 255"
-    with pytest.warns(UserWarning, match=message) as caught:
-        found = run_step(step, sample_of({"image": image}), run=run).output["image"]
-    assert found.ravel().tolist() == [-1, 1, 255, 509]
-    assert len(of_product(caught)) == 1
 
 
 @pytest.mark.parametrize(

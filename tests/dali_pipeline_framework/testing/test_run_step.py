@@ -11,7 +11,7 @@ import pytest
 from nvidia.dali import types
 from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient
-from support.draws import ConditionalDrawer, Drawer
+from support.draws import ConditionalDrawer
 from support.providers import NumberProvider
 from support.random_steps import filled
 from support.steps import KeepsFormat
@@ -188,13 +188,6 @@ class TestDraws:
         run = run_step(Careless(), sample(1))
         assert run.unused_draws == ["Careless[0]/idle"]
         assert run.random_operators == ["fn.random.normal"]
-
-    def test_samples_are_one_sequence(self) -> None:
-        step = Drawer(UniformDraw("sequence", key="sequence"), UniformDraw("alone"))
-        runs = run_step(step, [sample(1), sample(2)])
-        first, second = ({name: value.item() for name, value in run.draws.items()} for run in runs)
-        assert first["Drawer[0]/sequence"] == second["Drawer[0]/sequence"]
-        assert first["Drawer[0]/alone"] != second["Drawer[0]/alone"]
 
 
 @pytest.mark.parametrize(
