@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
+from hypothesis import strategies as st
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
@@ -68,6 +69,66 @@ def constant_draws(share: float) -> Iterator[None]:
 
     with mock.patch.object(fn.random, "uniform", uniform):
         yield
+
+
+# --- random steps of the transformer ---------------------------------------------------------------------
+
+
+def numbers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, width=16)
+
+
+def ordered(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(values, values).map(sorted)
+
+
+def ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Least and greatest of one value, or only the least."""
+    return ordered(values) | values.map(lambda least: [least, None])
+
+
+def pair_ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    both = st.tuples(ordered(values), ordered(values)).map(lambda axes: [*map(list, zip(*axes, strict=True))])
+    return both | both.map(lambda limits: [limits[0], None])
+
+
+def axis_steps(probs: Any, offset_px: float, scaling: tuple[float, float]) -> st.SearchStrategy[Any]:
+    scalings = pair_ranges(numbers(*scaling))
+    signs = st.sampled_from([(1, 1), (-1, 1), (1, -1), (-1, -1)])
+    return st.one_of(
+        st.builds(lambda prob, two: A.Translation(prob, *two), probs, pair_ranges(numbers(-offset_px, offset_px))),
+        st.builds(lambda prob, two: A.UniformScaling(prob, *two), probs, ranges(numbers(*scaling))),
+        st.builds(lambda prob, two: A.NonUniformScaling(prob, *two), probs, scalings),
+        st.builds(
+            lambda p, two, signs: A.NonUniformScaling(p, np.multiply(two[0], signs)), probs, scalings, signs
+        ),
+        st.builds(A.ShiftInsideOriginalImage, probs, st.booleans(), st.booleans()),
+        st.builds(A.ShiftToAlignWithOriginalImageBorder, probs, st.sampled_from(Border)),
+    )
+
+
+def turning_steps(probs: Any, rotation_deg: float, shearing_deg: float) -> st.SearchStrategy[Any]:
+    rotations = ranges(numbers(-rotation_deg, rotation_deg))
+    shearings = pair_ranges(numbers(-shearing_deg, shearing_deg))
+    return st.one_of(
+        st.builds(lambda prob, two: A.Rotation(prob, *two), probs, rotations),
+        st.builds(lambda prob, two: A.Shearing(prob, *two), probs, shearings),
+    )
+
+
+def selections(probs: Any, steps: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    options = st.lists(st.lists(steps, max_size=2), min_size=1, max_size=3)
+    shares = {1: [1.0], 2: [0.25, 0.75], 3: [0.5, 0.0, 0.5]}
+    return st.builds(lambda prob, several: A.Selection(prob, shares[len(several)], several), probs, options)
+
+
+resizings = st.sampled_from(
+    [(A.ResizingMode.STRETCH, None)]
+    + [(mode, anchor) for mode in (A.ResizingMode.PAD, A.ResizingMode.CROP) for anchor in A.ResizingAnchor]
+)
+
+
+# --- their matrices --------------------------------------------------------------------------------------
 
 
 def shares_as_draws(shares: Sequence[float]) -> Draw:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from affine_reference import axis_steps, numbers, ordered, resizings, selections, turning_steps
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from marker_scenes import (
@@ -38,7 +39,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.testing import run_step
 
-Border = A.ShiftToAlignWithOriginalImageBorder.Border
 IN_PIXELS: Any = {
     "image_names": "image",
     "hw_names": "hw",
@@ -202,52 +202,19 @@ def assert_annotation_fits(camera: SampleDataGroup, linear: np.ndarray, expected
 # --- chains ---------------------------------------------------------------------------------------------
 
 
-def numbers(low: float, high: float) -> st.SearchStrategy[float]:
-    return st.floats(low, high, width=16)
-
-
-def limits(values: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
-    return st.tuples(values, values).map(sorted)
-
-
-def pair_limits(values: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
-    return st.tuples(limits(values), limits(values)).map(lambda axes: [*map(list, zip(*axes, strict=True))])
-
-
 probs = st.sampled_from([0.5, 1.0])
 keys = st.sampled_from(["sample", "rig"])
 output_sizes = st.sampled_from([(96, 144), (120, 160), (150, 110)])
-axis_steps = st.one_of(
-    st.builds(lambda prob, two: A.Translation(prob, *two), probs, pair_limits(numbers(-15, 15))),
-    st.builds(lambda prob, two: A.UniformScaling(prob, *two), probs, limits(numbers(0.75, 1.5))),
-    st.builds(lambda prob, two: A.NonUniformScaling(prob, *two), probs, pair_limits(numbers(0.75, 1.5))),
-    st.builds(lambda prob, signs: A.NonUniformScaling(prob, signs), probs, st.sampled_from([(-1, 1), (1, -1)])),
-    st.builds(A.ShiftInsideOriginalImage, probs, st.booleans(), st.booleans()),
-    st.builds(A.ShiftToAlignWithOriginalImageBorder, probs, st.sampled_from(Border)),
-)
-turning_steps = st.one_of(
-    st.builds(lambda prob, two: A.Rotation(prob, *two), probs, limits(numbers(-40, 40))),
-    st.builds(lambda prob, two: A.Shearing(prob, *two), probs, pair_limits(numbers(-12, 12))),
-)
-
-
-def with_selections(steps: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    options = st.tuples(st.lists(steps, max_size=2), st.lists(steps, max_size=2))
-    return steps | st.builds(lambda prob, both: A.Selection(prob, [0.4, 0.6], both), probs, options)
-
-
+axes, turns = axis_steps(probs, 15, (0.75, 1.5)), turning_steps(probs, 40, 12)
 transformations = st.tuples(
-    st.lists(with_selections(axis_steps), max_size=3), st.lists(with_selections(turning_steps), max_size=1)
+    st.lists(axes | selections(probs, axes), max_size=3), st.lists(turns | selections(probs, turns), max_size=1)
 ).map(lambda two: two[0] + two[1])
 affine = st.builds(
     lambda hw, resizing, steps, key: A(
         hw, *resizing, transformation_steps=steps, key=key, **as_published(IN_PIXELS)
     ),
     output_sizes,
-    st.sampled_from(
-        [(A.ResizingMode.STRETCH, None)]
-        + [(mode, anchor) for mode in (A.ResizingMode.PAD, A.ResizingMode.CROP) for anchor in A.ResizingAnchor]
-    ),
+    resizings,
     transformations,
     keys,
 )
@@ -276,7 +243,7 @@ def crop_flippers(is_encoded: bool) -> st.SearchStrategy[Any]:
             **IN_PIXELS,
         ),
         output_sizes,
-        limits(numbers(0.75, 1.5)),
+        ordered(numbers(0.75, 1.5)),
         numbers(0, 0.25),
         st.booleans(),
         keys,
@@ -305,9 +272,9 @@ bev = st.builds(
         flip_prob_y=flips[1],
         key=key,
     ),
-    limits(numbers(-3, 3)),
+    ordered(numbers(-3, 3)),
     st.integers(0, 2),
-    limits(numbers(0.875, 1.125)),
+    ordered(numbers(0.875, 1.125)),
     st.lists(numbers(0, 3), min_size=3, max_size=3),
     st.tuples(probs, st.sampled_from([0.0, 0.5])),
     keys,
