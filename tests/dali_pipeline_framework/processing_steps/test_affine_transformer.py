@@ -8,7 +8,7 @@ from typing import Any
 import affine_reference as reference
 import numpy as np
 import pytest
-from affine_reference import Border, axis_steps, given_draws, resizings, selections, shares_as_draws, turning_steps
+from affine_reference import Border, given_draws, resizings, shares_as_draws, transformations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_same, run_step
@@ -26,20 +26,8 @@ MANY_DRAWS = 60
 
 
 PROBS = st.sampled_from([0.0, 0.3, 0.7, 1.0])
+ALONG_AXES = transformations(PROBS, 9, (0.5, 2))
 SIZES = ((13, 17), (8, 20), (20, 9))
-
-
-def chains(steps: st.SearchStrategy[Any], max_size: int) -> st.SearchStrategy[Any]:
-    inner = selections(PROBS, steps)
-    return st.lists(steps | inner | selections(PROBS, steps | inner), max_size=max_size)
-
-
-AXIS_CHAINS = chains(axis_steps(PROBS, 9, (0.5, 2)), 4)
-ALL_CHAINS = st.tuples(
-    chains(axis_steps(PROBS, 9, (0.5, 2)), 2),
-    chains(turning_steps(PROBS, 180, 30), 3),
-    st.lists(st.builds(A.Translation, PROBS, st.just([4, -5])), max_size=1),
-).map(lambda parts: [step for part in parts for step in part])
 
 
 # --- against NumPy ----------------------------------------------------------------------------------------
@@ -67,7 +55,7 @@ FIELDS = {
 
 
 @settings(max_examples=examples(12, 24), deadline=None)
-@given(AXIS_CHAINS | ALL_CHAINS, resizings, st.integers(0, 1000))
+@given(ALONG_AXES | transformations(PROBS, 9, (0.5, 2), (180, 30)), resizings, st.integers(0, 1000))
 def test_chains_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
     """A batch of three samples of different sizes against the reference."""
     rng, output_hw = np.random.default_rng(seed), (11, 14)
@@ -96,7 +84,7 @@ def resampling_of(*resizing: Any, steps: Any) -> Resampling:
 
 
 @settings(max_examples=examples(20, 60), deadline=None)
-@given(AXIS_CHAINS, resizings, st.integers(0, 1000))
+@given(ALONG_AXES, resizings, st.integers(0, 1000))
 def test_a_region_is_read_only_where_the_image_covers_it(steps: Any, resizing: Any, seed: int) -> None:
     if resampling_of(*resizing, steps=steps) == Resampling.REGION:
         for hw in SIZES:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from affine_reference import axis_steps, numbers, ordered, resizings, selections, turning_steps
+from affine_reference import numbers, ordered, resizings, transformations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from marker_scenes import (
@@ -205,17 +205,13 @@ def assert_annotation_fits(camera: SampleDataGroup, linear: np.ndarray, expected
 probs = st.sampled_from([0.5, 1.0])
 keys = st.sampled_from(["sample", "rig"])
 output_sizes = st.sampled_from([(96, 144), (120, 160), (150, 110)])
-axes, turns = axis_steps(probs, 15, (0.75, 1.5)), turning_steps(probs, 40, 12)
-transformations = st.tuples(
-    st.lists(axes | selections(probs, axes), max_size=3), st.lists(turns | selections(probs, turns), max_size=1)
-).map(lambda two: two[0] + two[1])
 affine = st.builds(
     lambda hw, resizing, steps, key: A(
         hw, *resizing, transformation_steps=steps, key=key, **as_published(IN_PIXELS)
     ),
     output_sizes,
     resizings,
-    transformations,
+    transformations(probs, 15, (0.75, 1.5), (40, 12)),
     keys,
 )
 
