@@ -12,6 +12,7 @@ from affine_reference import Border, given_draws, resizings, shares_as_draws, tr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_same, run_step
+from support.array_samples import sample_of
 from support.arrays import DT, gradient
 from support.laws import examples
 from support.random_steps import filled
@@ -23,8 +24,6 @@ from accvlab.dali_pipeline_framework.testing import run_step as run_published
 
 Mode, Anchor = A.ResizingMode, A.ResizingAnchor
 MANY_DRAWS = 60
-
-
 PROBS = st.sampled_from([0.0, 0.3, 0.7, 1.0])
 ALONG_AXES = transformations(PROBS, 9, (0.5, 2))
 SIZES = ((13, 17), (8, 20), (20, 9))
@@ -33,7 +32,7 @@ SIZES = ((13, 17), (8, 20), (20, 9))
 # --- against NumPy ----------------------------------------------------------------------------------------
 
 
-def sample_of(rng: np.random.Generator, hw: tuple[int, int], num: int) -> dict[str | int, Any]:
+def made_sample(rng: np.random.Generator, hw: tuple[int, int], num: int) -> dict[str | int, Any]:
     low = rng.uniform(-5, 20, (num, 2))
     return {
         "image": rng.integers(0, 256, (*hw, 3), dtype=np.uint8),
@@ -59,7 +58,7 @@ FIELDS = {
 def test_chains_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
     """A batch of three samples of different sizes against the reference."""
     rng, output_hw = np.random.default_rng(seed), (11, 14)
-    samples = [sample_of(rng, hw, num) for hw, num in zip(SIZES, (2, 0, 3), strict=True)]
+    samples = [made_sample(rng, hw, num) for hw, num in zip(SIZES, (2, 0, 3), strict=True)]
     shares = rng.random((3, MANY_DRAWS))
     step = A(output_hw, *resizing, transformation_steps=steps, fill_value=7, **FIELDS)
     with given_draws(shares):
@@ -232,47 +231,55 @@ def test_masks_get_no_new_labels(kind: str) -> None:
     assert (output["mask"][..., 0] == expected).all()
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.float16, np.float64])
-def test_types_stay_and_whole_numbers_are_rounded(dtype: Any) -> None:
+F4, F8 = np.float32, np.float64
+STEPS = [A.Rotation(1, 30), A.Translation(1, [2, -3])]
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [((4, 4), F4)] * 3,
+        [((3, 4), F4)] * 3,
+        [((3, 3), F4), ((4, 4), F4), ((0, 3, 4), F8), ((2, 2, 3, 3), F8), ((4, 5), F4)],
+    ],
+    ids=["alike", "projections alike", "different"],
+)
+def test_each_matrix_follows_whatever_the_others_are(kinds: list[Any]) -> None:
+    rng = np.random.default_rng(3)
+    groups = {
+        number: {"matrix": rng.uniform(-5, 5, shape).astype(dtype)} for number, (shape, dtype) in enumerate(kinds)
+    }
+    names = {"image_hw_field_names": "hw", "projection_matrix_field_names": "matrix"}
+    step = A([8, 9], Mode.STRETCH, **names, transformation_steps=STEPS)
+    found = step(sample_of({"hw": np.array([4, 6]), **groups}))
+    change = reference.matrix_of(STEPS, (4, 6), (8, 9), Mode.STRETCH, None, shares_as_draws(np.zeros(9)))
+    for number, (shape, dtype) in enumerate(kinds):
+        expected = groups[number]["matrix"].copy()
+        expected[..., :3, :] = change @ expected[..., :3, :]
+        assert (found[number]["matrix"].dtype, found[number]["matrix"].shape) == (dtype, shape)
+        np.testing.assert_allclose(found[number]["matrix"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.float16, np.float32, np.float64])
+def test_points_of_any_shape_keep_their_type_and_whole_numbers_are_rounded(dtype: Any) -> None:
+    shapes = [(3, 6), (0,), (2,), (2, 5, 4)]
+    points = {f"points {shape}": np.random.default_rng(3).integers(0, 9, shape).astype(dtype) for shape in shapes}
     step = A(
-        [10, 10],
+        [15, 20],
         Mode.STRETCH,
         image_hw_field_names="hw",
-        point_field_names="points",
-        box_names="boxes",
-        transformation_steps=[A.UniformScaling(1, 0.69), A.Translation(1, [1, 1])],
+        point_field_names=[*points],
+        box_names="box",
+        transformation_steps=[A.Translation(1, [0.19, 0.31])],
     )
-    sample = {"hw": np.array([10, 10], dtype), "points": np.array([[5, 6, 7, 8]], dtype)}
-    [output] = run_step(step, [{**sample, "boxes": sample["points"]}])
-    exact = (sample["points"].astype(float) - 5) * 0.69 + 6  # 6, 6.69, 7.38, 8.07
-    expected = exact.round() if np.issubdtype(dtype, np.integer) else exact
-    for name in ("points", "boxes"):
-        assert output[name].dtype == dtype
-        np.testing.assert_allclose(output[name], expected, rtol=1e-3)
-    assert_same(output["hw"], np.array([10, 10], dtype))
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (4, 4), (0, 3, 4), (2, 2, 3, 3)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_projections_of_any_shape(shape: Any, dtype: Any) -> None:
-    matrices = np.random.default_rng(3).uniform(-5, 5, shape).astype(dtype)
-    steps = [A.Rotation(1, 30), A.Translation(1, [2, -3])]
-    names = {"image_hw_field_names": "hw", "projection_matrix_field_names": "matrix"}
-    step = A([8, 9], Mode.STRETCH, **names, transformation_steps=steps)
-    [output] = run_step(step, [{"hw": np.array([4, 6]), "matrix": matrices}])
-    change = np.eye(shape[-2])
-    change[:3, :3] = reference.matrix_of(steps, (4, 6), (8, 9), Mode.STRETCH, None, shares_as_draws(np.zeros(9)))
-    assert output["matrix"].dtype == dtype
-    np.testing.assert_allclose(output["matrix"], change @ matrices, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("shape", [(3, 6), (0,), (2,), (2, 5, 4)])
-def test_points_of_any_shape(shape: Any) -> None:
-    points = np.random.default_rng(3).uniform(-5, 5, shape).astype(np.float32)
-    step = A([8, 9], Mode.STRETCH, image_hw_field_names="hw", point_field_names="points")
-    [output] = run_step(step, [{"hw": np.array([4, 6]), "points": points}])
-    expected = points.reshape(-1, 2) * [1.5, 2]
-    np.testing.assert_allclose(output["points"], expected.reshape(shape), rtol=1e-5)
+    box = np.array([[1, 2, 3, 4]], dtype)
+    found = step(sample_of({"hw": np.array([10, 10], dtype), "box": box, **points}))
+    for name, values in {"box": box, **points}.items():
+        expected = np.add(values.astype(float).reshape(-1, 2), [0.19, 0.31]) * [2, 1.5]
+        expected = expected.round() if np.issubdtype(dtype, np.integer) else expected
+        assert found[name].dtype == dtype
+        np.testing.assert_allclose(found[name], expected.reshape(values.shape), rtol=1e-3)
+    assert_same(found["hw"], np.array([15, 20], dtype))
 
 
 def test_images_far_outside_leave_only_the_fill_value() -> None:
@@ -291,35 +298,6 @@ def test_an_image_of_one_pixel() -> None:
         [output] = run_step(step, [{"image": image}])
         inner = output["image"][:, 1:5] if mode == Mode.PAD else output["image"]
         assert (inner == 77).all()
-
-
-def test_matrices_of_cameras_become_those_that_each_would_become_alone() -> None:
-    step = A([8, 3], Mode.STRETCH, None, image_hw_field_names="hw", projection_matrix_field_names="matrix")
-    matrices = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32)
-    scaled = matrices * [[0.5], [2], [1], [1]]
-    rigs = [
-        {
-            "hw": np.array([4, 6], np.int32),
-            "cameras": {n: {"matrix": matrix[:rows]} for n, matrix in enumerate(matrices)},
-        }
-        for rows in (4, 3)  # each sample has shapes of its own
-    ]
-    for found, rows in zip(run_step(step, rigs), (4, 3), strict=True):
-        for number, camera in found["cameras"].items():
-            np.testing.assert_allclose(camera["matrix"], scaled[number, :rows], rtol=1e-6)
-
-
-def test_matrices_named_by_numbers_or_of_other_types_may_differ_in_shape() -> None:
-    step = A([8, 3], Mode.STRETCH, None, image_hw_field_names="hw", projection_matrix_field_names=[0, 1])
-    sample = {"hw": np.array([4, 6], np.int32), 0: np.eye(3, 4, dtype=np.float32), 1: np.eye(4, dtype=np.float32)}
-    sample[7] = {0: np.eye(3)}  # float64
-    sample[8] = {0: np.eye(4, 5, dtype=np.float32)}
-    [found] = run_step(step, [sample])
-    expected = np.diag([0.5, 2, 1, 1])
-    np.testing.assert_allclose(found[0], expected[:3], rtol=1e-6)
-    np.testing.assert_allclose(found[1], expected, rtol=1e-6)
-    np.testing.assert_allclose(found[7][0], expected[:3, :3], rtol=1e-6)
-    np.testing.assert_allclose(found[8][0][:, :4], expected, rtol=1e-6)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
