@@ -20,7 +20,6 @@ from accvlab.dali_pipeline_framework.internal_helpers import (
 )
 
 MAPPING = {"car": 1, "bike": 2}
-ON_EACH_DEVICE = pytest.mark.parametrize("device_id", [None, pytest.param(0, marks=pytest.mark.gpu)])
 
 
 def run(define: Any, device_id: int | None = None) -> Any:
@@ -94,13 +93,13 @@ def test_what_is_not_numeric_is_refused(value: Any) -> None:
     assert_refused(lambda: get_as_data_node(value), "constant", FieldValueError)
 
 
-@ON_EACH_DEVICE
 @pytest.mark.parametrize(
-    ("sample", "layout"),
+    ("sample", "layout", "device_id"),
     [
-        (np.arange(6, dtype=np.float32).reshape(1, 2, 3), "HWC"),
-        (np.array(3, dtype=np.float32), None),
-        (np.zeros((0, 4), dtype=np.float32), "AB"),
+        (np.arange(6, dtype=np.float32).reshape(1, 2, 3), "HWC", None),
+        (np.array(3, dtype=np.float32), None, None),
+        (np.zeros((0, 4), dtype=np.float32), "AB", None),
+        pytest.param(np.ones((2, 3), np.float32), None, 0, marks=pytest.mark.gpu),
     ],
 )
 def test_data_of_the_right_type_pass_with_shape_and_layout(
@@ -120,7 +119,7 @@ def test_only_a_node_can_be_checked() -> None:
     assert_refused(lambda: check_type(np.zeros(2), np.float32, "boxes"), "DataNode for boxes", TypeError)
 
 
-@ON_EACH_DEVICE
+@pytest.mark.parametrize("device_id", [None, pytest.param(0, marks=pytest.mark.gpu)])
 def test_values_and_shapes_are_printed_for_each_batch(capsys: Any, device_id: int | None) -> None:
     def define() -> Any:
         node = batches(np.array([1, 2]), np.array([3, 4]), device_id=device_id)
