@@ -376,7 +376,7 @@ def test_text_is_what_it_is_in_the_workers(run: Any) -> None:
         {"index": (DT.INT32, [*range(4)]), "name": (DT.STRING, names), "town": (DT.STRING, towns)}
     )
     steps = [Changer(greet, greeting=DT.STRING)]
-    how = {"sampler": SequentialSampler(4), "num_workers": 0, "device_id": None}
+    how = {"sampler": SequentialSampler(4), "num_workers": 0, "device_id": None, "output_type": "numpy"}
     with DataLoader(data, 4, steps=steps, run=run, **how) as loader:
         batch = next(iter(loader))
     assert batch["index"].tolist() == [3, 1, 5, 303]

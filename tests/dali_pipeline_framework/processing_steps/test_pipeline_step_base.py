@@ -8,7 +8,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import torch
 from nvidia.dali import fn, pipeline_def
 from support.arrays import DT
 from support.pipelines import indices, make_iterator, shuffled
@@ -201,7 +200,6 @@ def test_the_step_that_raises_while_it_defines_its_operators_is_named() -> None:
         lambda node: cv2.resize(node, (2, 2)),
         lambda node: node.mean(),
         lambda node: node[[0, 1]],
-        torch.from_numpy,
         lambda node: f"{node:.2f}",
     ],
 )
