@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import nvidia.dali.fn as fn
-import pytest
 from hypothesis import strategies as st
-from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 
 Draw = Callable[[float, float], float]
 Border = A.ShiftToAlignWithOriginalImageBorder.Border
-
-
-class NamedDraws:
-    """Replaces `fn.random.uniform`: gives the samples their numbers by name, in the order of the names.
-
-    Attributes:
-        ranges: What was drawn from, in order.
-    """
-
-    def __init__(
-        self, patch: pytest.MonkeyPatch, samples: Sequence[Mapping[str, float]], names: Sequence[str]
-    ) -> None:
-        self.ranges: list[list[float]] = []
-        self._samples = samples
-        self._names = names
-        patch.setattr(fn.random, "uniform", self)
-
-    def __call__(self, *, range: Any) -> Any:  # the name of DALI's argument
-        name = self._names[len(self.ranges)]
-        self.ranges.append([*range])
-        numbers = [np.array(sample[name], np.float32) for sample in self._samples]
-        return fn.external_source(lambda: numbers, batch=True)
 
 
 @contextmanager
@@ -57,18 +33,6 @@ def given_draws(shares: np.ndarray) -> Iterator[list[tuple[float, float]]]:
 
     with mock.patch.object(fn.random, "uniform", uniform):
         yield ranges
-
-
-@contextmanager
-def constant_draws(share: float) -> Iterator[None]:
-    """All of DALI's uniform numbers are at this share of their range."""
-
-    def uniform(*, range: Any, shape: Any = ()) -> Any:
-        low, high = map(float, range)
-        return types.Constant(np.full(shape, low + share * (high - low), np.float32), device="cpu")
-
-    with mock.patch.object(fn.random, "uniform", uniform):
-        yield
 
 
 # --- random steps of the transformer ---------------------------------------------------------------------

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from step_runs import assert_same, run_steps
+from step_runs import assert_same
 from support.array_samples import sample_of
-from support.arrays import DT
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer, VisibleBboxSelector
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
+from accvlab.dali_pipeline_framework.testing import run_step
 
 NAN, INF = float("nan"), float("inf")
 
@@ -111,10 +111,8 @@ def test_size_of_the_image_from_a_field(source: dict[str, Any]) -> None:
 @pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 def test_the_size_of_an_image_is_found_by_its_layout(layout: str, run: RunWhere) -> None:
-    fields = {
-        "image": (DT.UINT8, [np.zeros((100, 200, 3), np.uint8)]),
-        "boxes": (DT.FLOAT, [[[10, 10, 60, 60], [190, 10, 260, 60], [10, 97, 60, 160]]]),
-    }
+    boxes = np.array([[10, 10, 60, 60], [190, 10, 260, 60], [10, 97, 60, 160]], np.float32)
+    sample = sample_of({"image": np.zeros((100, 200, 3), np.uint8), "boxes": boxes})
     normalizer = ImageMeanStdDevNormalizer("image", 0.0, 255.0, output_layout=layout)
     step = VisibleBboxSelector("boxes", "m", "image", check_for_bbox_occlusion=False, minimum_bbox_size=4)
-    assert run_steps([normalizer, step], fields, run=run)["m"][0].tolist() == [True, True, False]
+    assert run_step([normalizer, step], sample, run=run).output["m"].tolist() == [True, True, False]
