@@ -12,6 +12,7 @@ from support.array_samples import sample_of
 from support.graphs import of_pipeline
 
 from accvlab.dali_pipeline_framework import testing
+from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 from accvlab.dali_pipeline_framework.testing import StepRun
@@ -106,10 +107,11 @@ def assert_same(found: Any, expected: Any) -> None:
 
 def assert_forms_agree(step: Any, images: Sequence[np.ndarray], layout: str = "", **run: Any) -> list[StepRun]:
     """Change images in a graph, and as parts of larger arrays by the same draws; return the runs of the graph."""
+    steps = [AxesLayoutSetter("image", layout)] * bool(layout) + [step]
     samples = [sample_of({"image": image}) for image in images]
     parts = [sample_of({"image": np.pad(image, 1)[(slice(1, -1),) * image.ndim]}) for image in images]
-    in_graph = testing.run_step(step, samples, layouts={"image": layout} if layout else None, **run)
-    on_arrays = testing.run_step(step, parts, draws=[each.draws for each in in_graph], run="workers")
+    in_graph = testing.run_step(steps, samples, **run)
+    on_arrays = testing.run_step(steps, parts, draws=[each.draws for each in in_graph], run="workers")
     for one, other in zip(in_graph, on_arrays, strict=True):
         expected, found = one.output["image"], other.output["image"]
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)

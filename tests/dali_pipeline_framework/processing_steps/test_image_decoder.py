@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from support.array_samples import sample_of
 from support.arrays import DT, ArrayProvider, decoded_by_pillow, encoded_image, gradient
-from support.laws import each_value
 from support.loaders import make_loader
 from support.pipelines import indices, make_iterator, shuffled
 from support.samplers import EpochSampler
@@ -143,10 +142,10 @@ STEPS = [ImageDecoder("image", False)]
 DECODED_ALREADY = r"looks decoded already: .* has the shape \({}\). Leave out ImageDecoder, or `is_encoded`"
 
 
-@each_value(
-    shape=[(6, 8, 3), (6, 8)],
-    run=["graph", "workers"],
-    step=[ImageDecoder("image", False), ImageResizer("image", output_hw=[2, 2], is_encoded=True)],
+@pytest.mark.parametrize("shape", [(6, 8, 3), (6, 8)])
+@pytest.mark.parametrize("run", ["graph", "workers"])
+@pytest.mark.parametrize(
+    "step", [ImageDecoder("image", False), ImageResizer("image", output_hw=[2, 2], is_encoded=True)]
 )
 def test_images_of_an_unknown_form_that_are_decoded_already(step: Any, shape: tuple[int, ...], run: str) -> None:
     image = np.full(shape, 255, np.uint8)

@@ -266,7 +266,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"function": 3}, "`function` must be callable"),
         *(({"output_types": types}, "at least one name and type") for types in ({}, ["b"], {"b": np.float32})),
         *(({"input_names": names}, "`input_names` must be a name") for names in (1.5, [("a", ())])),
-        ({"output_types": {("b", 1.5): DT.FLOAT}}, "`output_types` must be a name"),
+        *(({"output_types": {name: DT.FLOAT}}, "`output_types` must be a name") for name in ((), ("b", 1.5))),
         *(
             ({"output_types": {"image": DT.UINT8}, "output_contents": contents}, "must be a dict of names")
             for contents in ({"other": DECODED_IMAGE}, {"image": "CHW"}, "CHW")
