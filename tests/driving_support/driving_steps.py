@@ -131,17 +131,4 @@ DRIVING_SETTINGS = StepSettings(
         "SceneTransformer": {"rotation_range": [0, 1], "scaling_range": [0.5, 1]},
         "MapLineVectorizer": {"point_names": "p", "count_name": "n", "vector_name": "v"},
     },
-    whole_numbers={"age_column", "num_points", "num_sweeps"},
-    numbers={
-        "cell_size",
-        "close_distance",
-        "closing_distance",
-        "command_distance",
-        "fill_value",
-        "flip_prob_x",
-        "flip_prob_y",
-        "line_width",
-    },
-    ranges={"depth_range", "x_range", "y_range"},
-    lists={"image_hw"},
 )
