@@ -134,6 +134,7 @@ def array(dtype: bytes, shape: bytes, values: bytes, order: bytes = b"\x89") -> 
     return ARRAY + b"(K\x01(" + shape + b"t" + dtype + order + values + b"tb"
 
 
+FUNCTION = b"cnumpy.core.multiarray\n_reconstruct\n"
 MINUS = b"J\xff\xff\xff\xff"
 STATE = b"K\x03\x8c\x01|NNN" + MINUS + MINUS
 FIELDS = b"K\x03\x8c\x01|N(\x8c\x01at}\x8c\x01a(" + dtype("O8") + b"K\x00ts" + b"K\x08K\x08K\x00"
@@ -164,6 +165,8 @@ OBJECTS_OF_BYTES = {
     "no shape": ARRAY + b"(K\x01N" + dtype("f8") + b"\x89" + content(8) + b"tb",
     "real state of a made array": array(dtype("f8"), b"K\x01", content(8)) + b"(K\x01(K\x01tN\x89C\x00tb",
     "state of a scalar's dtype twice": dtype("f8", STATE + b"K\x00") + b"(" + FIELDS + b"K\x00tb",
+    "state of a function": FUNCTION + b"}X\x04\x00\x00\x00nameNs" + b"b",
+    "slots of a function": FUNCTION + b"N}X\x04\x00\x00\x00nameNs\x86b",
     "more dimensions than NumPy has": array(dtype("f8"), b"K\x01" * 65, content(8)),
 }  # fmt: skip
 
