@@ -14,7 +14,7 @@ VERSION = "v1.0-mini"
 EXACT = {"rtol": 0, "atol": 1e-6}
 
 
-@pytest.fixture(scope="module", params=["generated", "nuscenes_like"])
+@pytest.fixture(scope="module", params=["generated", pytest.param("nuscenes_like", marks=pytest.mark.wide)])
 def root(request, tmp_path_factory):
     if request.param == "nuscenes_like":
         return shared_data("nuscenes_like")
