@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("clips")
-    write_physical_ai(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.mktemp("indices")))
-        yield folder
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_physical_ai(tmp_path_factory.mktemp("clips"))
 
 
 def test_files_hold_the_frames(clips: Path) -> None:
@@ -64,8 +60,7 @@ def test_the_rig_is_decoded_by_one_operator_of_a_gpu(clips: Path, monkeypatch: p
     assert checked_by_dali(pipeline_of(loader)).names["mixed", "decoders__Video"] == 1
 
 
-def test_a_first_video_that_is_bad_fails_only_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+def test_a_first_video_that_is_bad_fails_only_its_samples(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_physical_ai(root)
     (path,) = root.glob(f"**/*{LEFT}*.mp4")
@@ -115,9 +110,7 @@ def provider_of(root: Path, cameras: Sequence[str], **settings: Any) -> DrivingP
         )
         for number in range(6)
     ]
-    return DrivingProvider(
-        index_of_frames(frames), root, cameras=cameras, index_cache=root / "indices", **settings
-    )
+    return DrivingProvider(index_of_frames(frames), root, cameras=cameras, **settings)
 
 
 def test_windows_over_two_videos_of_a_camera(drive: Path) -> None:

@@ -35,10 +35,7 @@ def opened(root: Path, layout: str) -> Any:
 
 
 @pytest.mark.parametrize("layout", ["nuscenes", "kitti", "physical_ai", "lerobot", "lerobot v2.1"])
-def test_marks_and_line_ends_of_windows_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
+def test_marks_and_line_ends_of_windows_change_nothing(tmp_path: Path, layout: str) -> None:
     root = written(tmp_path / "drive", layout)
     expected = str(opened(root, layout).get_data(1))
     texts = [path for path in root.rglob("*") if path.suffix in _TEXTS]
@@ -51,8 +48,7 @@ def test_marks_and_line_ends_of_windows_change_nothing(
 @pytest.mark.parametrize(
     "layout", ["nuscenes", "kitti", "argoverse", "py123d", "navsim", "physical_ai", "lerobot", "lerobot v2.1"]
 )
-def test_files_of_other_systems_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
+def test_files_of_other_systems_are_left_out(tmp_path: Path, layout: str) -> None:
     root = written(tmp_path / "drive", layout)
     expected = str(opened(root, layout).get_data(0))
     paths = [*root.rglob("*")]

@@ -11,32 +11,15 @@ from support.shared_data import shared_data
 
 from accvlab.driving_data.datasets import InfosProvider, NuScenesProvider
 from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.recipes import StreamPETRSettings
 
+LENGTH_FIRST = ("streampetr", "mmdet3d_v1", "mmdet3d_v2", "sparsedrive", "sparsedrive_extra", "sparse4d")
 LAYOUT_OF = {
-    "streampetr": "l,w,h,yaw",
-    "mmdet3d_v1": "l,w,h,yaw",
-    "mmdet3d_v2": "l,w,h,yaw",
-    "sparsedrive": "l,w,h,yaw",
-    "sparsedrive_extra": "l,w,h,yaw",
-    "sparse4d": "l,w,h,yaw",
-    "bevformer": "w,l,h,-yaw-pi/2",
-    "bevformer_can": "w,l,h,-yaw-pi/2",
-    "bevfusion": "w,l,h,-yaw-pi/2",
+    **dict.fromkeys(LENGTH_FIRST, "l,w,h,yaw"),
+    **dict.fromkeys(("bevformer", "bevformer_can", "bevfusion"), "w,l,h,-yaw-pi/2"),
     "uniad": "w,l,h,yaw",
 }
-# The order of the classes of the models' settings, which is not that of the converters.
-CLASSES = (
-    "car",
-    "truck",
-    "construction_vehicle",
-    "bus",
-    "trailer",
-    "barrier",
-    "motorcycle",
-    "bicycle",
-    "pedestrian",
-    "traffic_cone",
-)
+CLASSES = StreamPETRSettings().classes  # their order is not that of the converters
 SIGNS = np.array(
     [(-1, -1, -1), (-1, -1, 1), (-1, 1, 1), (-1, 1, -1), (1, -1, -1), (1, -1, 1), (1, 1, 1), (1, 1, -1)]
 )

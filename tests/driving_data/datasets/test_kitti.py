@@ -27,11 +27,6 @@ from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiOdometryProvider, KittiTrackingProvider
 
 
-@pytest.fixture(autouse=True)
-def _index_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
-
-
 def homogeneous(pose):
     return np.vstack([pose, [0, 0, 0, 1]])
 

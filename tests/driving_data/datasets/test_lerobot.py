@@ -20,7 +20,7 @@ import pytest
 from driving_support.lerobot import FEATURE, FPS, LENGTHS, REAR, TASKS, pack, statistics_of, write_lerobot
 from PIL import Image
 from support.file_server import FileServer
-from support.laws import each_value, spread
+from support.laws import each_value
 from support.optional_packages import has
 from support.refusals import assert_refused
 from support.shared_data import shared_data  # noqa: F401 (comparisons are not skipped)
@@ -33,7 +33,6 @@ from accvlab.dali_pipeline_framework.providers import Storage, Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.dali_pipeline_framework.video.decoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
-from accvlab.driving_data.datasets.lerobot.lerobot_files import ends_in_video_s
 from accvlab.driving_data.viewing import scene_view, show
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -45,11 +44,6 @@ FAST: dict[str, Any] = {"reading": RemoteReading(attempts=2, first_wait_s=0.001,
 VERSIONS = ("v3.0", "v2.1")
 LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
 OF_LAST = f"videos/chunk-000/{FEATURE}/episode_000002.mp4"
-
-
-@pytest.fixture(autouse=True)
-def _index_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
 
 
 @pytest.fixture
@@ -355,6 +349,10 @@ def _first_empty(column: Any) -> Any:
     return pa.array([None, *column.to_pylist()[1:]], column.type)
 
 
+def _cut(name: str) -> Callable[[Path], Any]:
+    return lambda root: (root / name).write_bytes((root / name).read_bytes()[:500])
+
+
 def _of_unknown_episode(root: Path) -> None:
     tables = [pq.read_table(root / name) for name in (ROWS, TABLE)]
     pq.write_table(pa.concat_tables(tables), root / ROWS)
@@ -363,10 +361,9 @@ def _of_unknown_episode(root: Path) -> None:
 
 @attrs.frozen
 class Case:
-    """What is refused when a data set is opened, and what still can be read.
+    """What is refused when a data set is opened or read, and what still can be opened.
 
     Attributes:
-        words: Of the message; ``ROOT`` is the folder.
         damage: What changes the data set.
         version: Of its layout.
         written: How it is written.
@@ -375,7 +372,6 @@ class Case:
         error: Class of the error.
     """
 
-    words: str
     damage: Callable[[Path], Any] = lambda root: None
     version: str = "v3.0"
     written: Mapping[str, Any] = MappingProxyType({})
@@ -387,122 +383,86 @@ class Case:
 TIMES_S = np.concatenate([np.arange(length) / FPS for length in LENGTHS]).astype(np.float32)
 
 CUT = "The data set is incomplete, or files of it are of another one: copy it again."
-MISSING = "as 'ROOT/meta/info.json' says, got 2 episodes and 7 frames. Episodes are missing: 2. Copy the data set"
-LINE = "Line 1 of 'ROOT/meta/{}.jsonl' must have whole numbers of at least 0 for "
 TOP, DEPTH_MAP = "observation.images.top", {"dtype": "image", "shape": [64, 96, 3], "info": {"is_depth_map": True}}
 TOTALS = {"total_episodes": 3, "total_frames": 12}
 BOTH = {"cameras": (FEATURE, REAR)}
-CASES = {
-    "unknown types": Case(
-        "'sound' of dtype 'audio'...'observation.images.top' of dtype 'image' is a depth map...others by `fields`",
+CASES = {  # by the words of the message
+    "'sound' of dtype 'audio'...'observation.images.top' of dtype 'image' is a depth map...`fields`": Case(
         _of_info(lambda info: info["features"].update(sound={"dtype": "audio", "shape": [1]}, **{TOP: DEPTH_MAP})),
         still={"fields": ["action"]},
         error=SettingError,
     ),
     **{
-        f"without {name}": Case(f"has no column '{name}'", written={"left_out": [name], "cameras": [FEATURE]})
+        f"has no column '{name}'": Case(written={"left_out": [name], "cameras": [FEATURE]})
         for name in ("timestamp", "length", OF_VIDEO, "dataset_from_index")
     },
-    "no length in a line": Case(
-        LINE.format("episodes")
-        + "'episode_index', 'length', got {'episode_index': 0, 'length': None, 'tasks': []}.",
-        _of_lines("episodes", lambda lines: lines[0].update(length=None)),
-        "v2.1",
+    "Line 1 of 'ROOT/meta/episodes.jsonl' must have whole numbers of at least 0 for 'episode_index', 'length',": (
+        Case(_of_lines("episodes", lambda lines: lines[0].update(length=None)), "v2.1")
     ),
-    "no number of a task": Case(
-        LINE.format("tasks") + f"'task_index', got {{'task_index': 'a', 'task': '{TASKS[0]}'}}.",
-        _of_lines("tasks", lambda lines: lines[0].update(task_index="a")),
-        "v2.1",
+    "Line 1 of 'ROOT/meta/tasks.jsonl' must have whole numbers of at least 0 for 'task_index', got {": Case(
+        _of_lines("tasks", lambda lines: lines[0].update(task_index="a")), "v2.1"
     ),
-    "no name of videos": Case(
-        "'video_path' of 'ROOT/meta/info.json' must be a name with no places but {video_key}, ...got None.",
-        _of_info(lambda info: info.update(video_path=None)),
-        written=BOTH,
+    "'video_path' of 'ROOT/meta/info.json' must be a name with no places but {video_key}, ...got None.": Case(
+        _of_info(lambda info: info.update(video_path=None)), written=BOTH
     ),
-    "an episode twice": Case(
-        "must have each episode once, got 1 several times.", _of_column("episode_index", EPISODES, lambda _: [[1]])
+    "must have each episode once, got 1 several times.": Case(
+        _of_column("episode_index", EPISODES, lambda _: [[1]])
     ),
-    "ragged lists": Case(
-        f"The column 'action' of 'ROOT/{ROWS}' must hold float32 of the shape (3,) in each row, as its data set "
-        "says, got list<...: double> of other sizes, or with empty cells. Name the fields that are wanted ",
+    f"The column 'action' of 'ROOT/{ROWS}' must hold float32 of the shape (3,) in each row, as its data set says, "
+    "got list<...: double> of other sizes, or with empty cells. Name the fields that are wanted ": Case(
         _of_column("action", ROWS, lambda column: pa.array([[0.0] * 2, [0.0] * 4, *column.to_pylist()[2:]])),
         still={"fields": ["observation.state"]},
     ),
-    "an empty cell": Case(
-        "'action' of ...or with empty cells",
-        _of_column("action", ROWS, _first_empty),
-        still={"episodes": [1]},
-        rows=3,
+    "'action' of ...or with empty cells": Case(
+        _of_column("action", ROWS, _first_empty), still={"episodes": [1]}, rows=3
     ),
-    "an empty length": Case(
-        "no 'length' of the episode 0",
-        _of_column("length", FIRST_EPISODES, _first_empty),
-        still={"episodes": [1]},
-        rows=3,
+    "no 'length' of the episode 0": Case(
+        _of_column("length", FIRST_EPISODES, _first_empty), still={"episodes": [1]}, rows=3
     ),
     **{
-        f"missing {table}": Case(
-            f"'ROOT/meta/{table}' must have 3 episodes and 12 frames, {MISSING}",
-            damage,
-            version,
-            TOTALS,
-            still={"episodes": [1, 0]},
-            rows=7,
+        f"'ROOT/meta/{table}' must have 3 episodes and 12 frames, as 'ROOT/meta/info.json' says, got 2 episodes "
+        "and 7 frames. Episodes are missing: 2. Copy the data set": Case(
+            damage, version, TOTALS, still={"episodes": [1, 0]}, rows=7
         )
         for version, table, damage in (
             ("v3.0", "episodes", lambda root: (root / EPISODES).unlink()),
             ("v2.1", "episodes.jsonl", _of_lines("episodes", lambda lines: lines.pop())),
         )
     },
-    "rows that are missing": Case(
-        "got 3 episodes and 12 frames. A 'length' is wrong. Copy", written={**TOTALS, "total_frames": 13}
-    ),
+    "got 3 episodes and 12 frames. A 'length' is wrong. Copy": Case(written={**TOTALS, "total_frames": 13}),
     **{
-        f"total {total!r}": Case(
-            f"'total_frames' of 'ROOT/meta/info.json' must be a whole number, got {total!r}",
-            written={"total_frames": total},
+        f"'total_frames' of 'ROOT/meta/info.json' must be a whole number, got {total!r}": Case(
+            written={"total_frames": total}
         )
         for total in ("12", True, 12.5)
     },
     **{
-        f"time {wrong}": Case(
-            f"'timestamp' ...must ascend, got 0.04 and then {wrong:g} seconds (episode 1, frame 2, at 0.080 s)",
+        f"'timestamp' ...must ascend, got 0.04 and then {wrong:g} seconds (episode 1, frame 2, at 0.080 s)": Case(
             written={"columns": {"timestamp": np.where(np.arange(12) == 6, np.float32(wrong), TIMES_S)}},
             still={"fields": ["action"]},
         )
         for wrong in (0.0, float("nan"))
     },
-    "two episodes in one part of a video": Case(
-        f"must have each video and 'from_timestamp' once, got ('videos/{FEATURE}/chunk-000/file-000.mp4', 0.0)",
-        _of_column(OF_VIDEO, FIRST_EPISODES, lambda _: [[0.0, 0.0]]),
-        written=BOTH,
-        still={"fields": [REAR]},
+    f"must have each video and 'from_timestamp' once, got ('{VIDEO}', 0.0)": Case(
+        _of_column(OF_VIDEO, FIRST_EPISODES, lambda _: [[0.0, 0.0]]), written=BOTH, still={"fields": [REAR]}
     ),
     **{
-        f"length {length}": Case(
-            f"ROOT/{ROWS}' must have {length} rows of the episode 1, as its 'length' says, got 3. {CUT}",
+        f"ROOT/{ROWS}' must have {length} rows of the episode 1, as its 'length' says, got 3. {CUT}": Case(
             _of_column("length", FIRST_EPISODES, lambda _, length=length: [[4, length]]),
             still={"episodes": [0, 2]},
             rows=9,
         )
         for length in (0, 2, 4)
     },
-    "a wrong number of a row": Case(
-        f"'index' must be 5 in row 1 of the episode 1 in 'ROOT/{ROWS}', got 9. {CUT}",
-        _of_column("index", ROWS, lambda _: [[0, 1, 2, 3, 4, 9, 6]]),
-        still={"episodes": [0]},
-        rows=4,
+    f"'index' must be 5 in row 1 of the episode 1 in 'ROOT/{ROWS}', got 9. {CUT}": Case(
+        _of_column("index", ROWS, lambda _: [[0, 1, 2, 3, 4, 9, 6]]), still={"episodes": [0]}, rows=4
     ),
-    "rows of an unknown episode": Case(
-        f"'ROOT/{ROWS}' must have 0 rows of the episode 2, as its 'length' says, got 5. {CUT}",
-        _of_unknown_episode,
-        still={"episodes": [1]},
-        rows=3,
+    f"'ROOT/{ROWS}' must have 0 rows of the episode 2, as its 'length' says, got 5. {CUT}": Case(
+        _of_unknown_episode, still={"episodes": [1]}, rows=3
     ),
     **{
-        f"missing videos of {version}": Case(
-            f"The video 'ROOT/videos/...' of '{REAR}' in the episode 0 and {count} other videos cannot be read: "
-            "there is none. Copy the data set again, or leave the episodes (`episodes`) or the camera (`fields`)",
+        f"The video 'ROOT/videos/...' of '{REAR}' in the episode 0 and {count} other videos cannot be read: there "
+        "is none. Copy the data set again, or leave the episodes (`episodes`) or the camera (`fields`)": Case(
             lambda root: [path.unlink() for path in root.rglob("*.mp4") if REAR in str(path)],
             version,
             BOTH,
@@ -511,15 +471,24 @@ CASES = {
         )
         for version, count in (("v3.0", 1), ("v2.1", 2))
     },
-    "a missing task": Case(
-        f"There is no task 1 in the table of tasks of 'ROOT'. {CUT}",
-        _of_lines("tasks", lambda lines: lines.pop()),
-        "v2.1",
-        still={"fields": ["action", "task_index"]},
+    f"There is no task 1 in the table of tasks of 'ROOT'. {CUT}": Case(
+        _of_lines("tasks", lambda lines: lines.pop()), "v2.1", still={"fields": ["action", "task_index"]}
     ),
-    "no episodes": Case(
-        "There are no tables of episodes: 'ROOT/meta/episodes/chunk-000/file-000.parquet' is missing.",
-        lambda root: shutil.rmtree(root / "meta/episodes"),
+    "There are no tables of episodes: 'ROOT/meta/episodes/chunk-000/file-000.parquet' is missing.": Case(
+        lambda root: shutil.rmtree(root / "meta/episodes")
+    ),
+    f"'{FEATURE}' of episode 0, frame 0, at 0.000 s: Cannot open 'ROOT/{VIDEO}' as a video: Invalid data found "
+    f"when processing input. Is it a video, and complete? {LEAVE_OUT}": Case(
+        _cut(VIDEO), written=BOTH, error=VideoError
+    ),
+    f"The file 'ROOT/{TABLE}' cannot be read: Parquet magic": Case(_cut(TABLE)),
+    "The file 'ROOT/meta/info.json' cannot be read: ": Case(_cut("meta/info.json")),
+    "'codebase_version' of 'ROOT/meta/info.json' must be v3.0 or v2.1 (LeRobot converts data sets of other ": Case(
+        _of_info(lambda info: info.update(codebase_version="v1.6"))
+    ),
+    "'mean' of 'action' in 'ROOT/meta/stats.json' must be numbers of the shape (3,), as the feature in 'meta/info."
+    "json' has, got [1, 2]. Compute the statistics anew with LeRobot.": Case(
+        written={"stats": {"action": {"mean": [1, 2]}}}
     ),
 }
 
@@ -549,12 +518,19 @@ def test_settings_that_are_refused(tmp_path: Path) -> None:
     assert (images[0] != images[2]).any()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_refused_when_a_data_set_is_opened(tmp_path: Path, name: str) -> None:
-    case, root = CASES[name], tmp_path / "set"
+@pytest.mark.parametrize("words", CASES)
+def test_what_is_wrong_is_named(tmp_path: Path, words: str) -> None:
+    case, root = CASES[words], tmp_path / "set"
     write_lerobot(root, case.version, **{"cameras": (), **case.written})
     case.damage(root)
-    assert_refused(lambda: LeRobotProvider(root), case.words.replace("ROOT", str(root)), case.error)
+
+    def read() -> None:
+        provider = LeRobotProvider(root)
+        for row in range(12):
+            provider.get_data(row)
+        assert provider.statistics
+
+    assert_refused(read, words.replace("ROOT", str(root)), case.error)
     if case.still is not None:
         assert len(LeRobotProvider(root, **case.still)) == case.rows
 
@@ -787,15 +763,6 @@ def test_episodes_may_be_in_any_order_in_a_table(tmp_path: Path) -> None:
     assert [bytes(sample["observation.images.top"]) for sample in samples] == [b"%d" % row for row in range(12)]
 
 
-def test_an_episode_ends_where_the_next_one_begins_in_its_video() -> None:
-    columns = {
-        "v/from_timestamp": np.array([0, 4, 0, 0, 2, np.nan, 9]),
-        "v/file_index": np.array([0, 0, 1, 0, 0, 0, 0]),
-        "v/chunk_index": np.array([0, 0, 0, 1, 1, 1, 2]),
-    }
-    np.testing.assert_array_equal(ends_in_video_s(columns, "v"), [4, np.inf, np.inf, 2, np.nan, np.inf, np.inf])
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_episodes_without_rows_are_left_out(tmp_path: Path, version: str) -> None:
     root = write_lerobot(tmp_path / "set", version, cameras=())
@@ -840,66 +807,6 @@ def test_statistics_of_pictures_have_their_channels(tmp_path: Path) -> None:
     _of_feature(REAR, shape=[64, 96, 1])(root)
     statistics = LeRobotProvider(root).statistics
     assert [statistics[name]["mean"].shape for name in (FEATURE, REAR)] == [(3, 1, 1), (1, 1, 1)]
-
-
-def _edited(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Any]:
-    return lambda root: (root / name).write_bytes(change((root / name).read_bytes()))
-
-
-FAULTS: dict[str, tuple[str, Callable[[Path], Any], str]] = {  # the file, what is done to it, and the message
-    "cut video": (
-        VIDEO,
-        _edited(VIDEO, lambda content: content[: len(content) // 2]),
-        f"'{FEATURE}' of episode 0, frame 0, at 0.000 s: Cannot open FILE as a video: Invalid data found when "
-        f"processing input. Is it a video, and complete? {LEAVE_OUT}",
-    ),
-    "missing video": (VIDEO, lambda root: (root / VIDEO).unlink(), "FILE...cannot be read: there is none."),
-    "missing table": (TABLE, lambda root: (root / TABLE).unlink(), "FILE cannot be read: "),
-    "cut table": (
-        TABLE,
-        _edited(TABLE, lambda content: content[:500]),
-        "The file FILE cannot be read: Parquet magic",
-    ),
-    "statistics of other fields": (
-        "meta/stats.json",
-        lambda root: (root / "meta/stats.json").write_text(json.dumps({"action": {"mean": [1, 2]}})),
-        "'mean' of 'action' in FILE must be numbers of the shape (3,), as the feature in 'meta/info.json' has, "
-        "got [1, 2]. Compute the statistics anew with LeRobot.",
-    ),
-    "another layout": (
-        "meta/info.json",
-        _edited("meta/info.json", lambda content: content.replace(b"v3.0", b"v1.6")),
-        "'codebase_version' of FILE must be v3.0 or v2.1 (LeRobot converts data sets of other layouts), got",
-    ),
-    "no JSON": (
-        "meta/info.json",
-        _edited("meta/info.json", lambda content: content[:-1]),
-        "The file FILE cannot be read: ",
-    ),
-}
-PLACES = ["folder", "zip", "url"]
-
-
-@spread(
-    ("place", "fault", "images"),
-    [*itertools.product(PLACES, FAULTS, ["decoded"]), *itertools.product(PLACES, ["cut video"], ["encoded"])],
-    10,
-)
-def test_what_is_wrong_is_named(
-    tmp_path: Path, placed: Callable[[Path, str], Any], place: str, fault: str, images: Any
-) -> None:
-    (name, damage, words), folder = FAULTS[fault], write_lerobot(tmp_path / "set")
-    damage(folder)
-    root = placed(folder, place)
-
-    def read() -> None:
-        provider = LeRobotProvider(root, storage_options=FAST, images=images)
-        for row in range(12):
-            provider.get_data(row)
-        assert provider.statistics
-
-    error = VideoError if "Cannot open" in words else FileError
-    assert_refused(read, words.replace("FILE", repr(Storage(root).path(name))), error)
 
 
 @pytest.mark.parametrize("place", ["folder", "zip", "url"])

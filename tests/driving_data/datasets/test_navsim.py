@@ -74,24 +74,13 @@ class TestScenes:
         assert tokens_of(NavsimProvider(root, "mini", scenes, sensors={})) == [token(0, 3), token(0, 4)]
         path.write_text(f"train_logs:\n  - '{log_name(0)}'\nval_logs:\n  - '{log_name(1)}'\n")
         assert log_split(path, "val_logs") == (log_name(1),)
+        part = "has 'num_history_frame', which is no part of a scene filter. Did you mean 'num_history_frames'? "
+        number = f"The files {path} are no scene filter: `num_history_frames` must be a whole number of at least 1"
+        names = f"The file {str(path)!r} has no list 'val_logs'. Did you mean 'train_logs'? It has: train_logs."
         for text, read, words in (
-            (
-                "num_history_frame: 3\n",
-                SceneFilter.from_yaml,
-                f"{str(path)!r} has 'num_history_frame', which is no part of a scene filter. Did you mean "
-                "'num_history_frames'? Known are: num_history_frames, num_future_frames, frame_interval, "
-                "has_route, max_scenes, log_names, tokens. Scenes that are not recorded (synthetic ones)",
-            ),
-            (
-                "num_history_frames: many\n",
-                SceneFilter.from_yaml,
-                f"The files {path} are no scene filter: `num_history_frames` must be a whole number of at least",
-            ),
-            (
-                "train_logs: [a]\n",
-                lambda file: log_split(file, "val_logs"),
-                f"The file {str(path)!r} has no list 'val_logs'. Did you mean 'train_logs'? It has: train_logs.",
-            ),
+            ("num_history_frame: 3\n", SceneFilter.from_yaml, part),
+            ("num_history_frames: many\n", SceneFilter.from_yaml, number),
+            ("train_logs: [a]\n", lambda file: log_split(file, "val_logs"), names),
             ("a: [1\n", SceneFilter.from_yaml, "cannot be read"),
         ):
             path.write_text(text)

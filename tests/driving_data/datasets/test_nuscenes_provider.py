@@ -90,8 +90,6 @@ class TestScenes:
             ({"split": "trian"}, "`split` must be one of ...got 'trian'...Did you mean 'train'"),
             ({"split": "mini_val"}, "none of its 2 scenes is in these tables...scenes of train, train_detect"),
             ({"split": "train", "scenes": ["scene-0001"]}, "give one of them"),
-            ({"scenes": ["scene-0003"]}, "'scene-0003'...There are 2"),
-            ({"cameras": ["CAM_FRONTAL"]}, "no camera 'CAM_FRONTAL'...Did you mean 'CAM_FRONT'"),
             ({"classes": ["vehicle.cars"]}, "no category 'vehicle.cars'...Did you mean 'vehicle.car'"),
             ({"classes": ["pedestrain"]}, "Did you mean 'pedestrian'...Classes of detection: car, ...vehicle.car"),
             ({"classes": {"pedestrain": "person"}}, "'pedestrain'...Did you mean 'pedestrian'"),
@@ -101,7 +99,6 @@ class TestScenes:
             ),
             ({"classes": ["car", "pedestrian", "car"]}, "name a class once only, got several times: car"),
             ({"classes": "car"}, "`classes` must be a list of names, got one: write ['car']"),
-            ({"classes": "vehicle.car"}, "write ['vehicle.car']"),
             ({"classes": "detections"}, "`classes` must be one of 'detection', got 'detections'"),
             ({"frames": "LIDAR"}, "`frames` must be 'keyframes' or ...got 'LIDAR'"),
             ({"can_bus": True}, "can_bus: the data set has none"),
@@ -175,25 +172,14 @@ class TestSamples:
             given = {**wanted, name: value}
             assert_refused(lambda given=given: opened(copy, tmp_path, **given), words, error)
 
-    def test_have_points_inside_boxes(self, root, cache):
-        provider = opened(root, cache, lidar=True, num_sweeps=2, min_lidar_points=1)
-        sample = provider.get_data(1)
-        points, boxes = sample["lidar"]["points"][:, :3], sample["boxes"]
-        assert provider.point_columns == ("x", "y", "z", "intensity", "ring")
-        np.testing.assert_array_equal(sample["lidar"]["reference_from_lidar"], np.eye(4))
-        for row in range(len(boxes["yaws"])):
-            turn = np.array(
-                [[np.cos(a := boxes["yaws"][row]), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]
-            )
-            inside = np.abs((points - boxes["centers"][row]) @ turn) <= boxes["sizes"][row] / 2 + 1e-3
-            assert inside.all(axis=1).sum() >= boxes["num_lidar_points"][row] >= 1
-        times = [sweep["timestamp"] for sweep in sample["sweeps"].values()]
-        assert sample["timestamp"] > times[0] > times[1]
-
     def test_have_more_sweeps_where_more_are_asked_for(self, root, tmp_path):
         provider = opened(root, tmp_path, frames="LIDAR_TOP", lidar=True, num_sweeps=12, scenes=["scene-0001"])
+        assert provider.point_columns == ("x", "y", "z", "intensity", "ring")
         last = provider.get_data(len(provider) - 1)
-        assert sum(len(sweep["points"]) > 0 for sweep in last["sweeps"].values()) == len(provider) - 1
+        np.testing.assert_array_equal(last["lidar"]["reference_from_lidar"], np.eye(4))
+        times = [sweep["timestamp"] for sweep in last["sweeps"].values() if len(sweep["points"])]
+        assert len(times) == len(provider) - 1
+        assert (np.diff([last["timestamp"], *times]) < 0).all()
 
     def test_are_in_the_frame_of_the_vehicle_without_lidar(self, copy, tmp_path, root, cache):
         lidar = next(one["token"] for one in records(copy, "sensor") if one["channel"] == "LIDAR_TOP")

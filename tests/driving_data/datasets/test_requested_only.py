@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from driving_support.arrow_logs import ArrowLog
-from driving_support.info_pickles import driving_scenes, pickle_content, write_files
+from driving_support.info_pickles import driving_scenes, pickle_content, write_files, write_pickle
 from driving_support.nuscenes_data import changed_table
 from driving_support.physical_ai import FRONT, LEFT, TELE, write_clip_index, write_published
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, SettingError
 from accvlab.driving_data.datasets import (
     ArrowLogProvider,
     InfosProvider,
@@ -43,8 +43,8 @@ class TestNuScenes:
         return made_drive(tmp_path / "data", "nuscenes")
 
     @pytest.fixture
-    def opened(self, root, tmp_path):
-        return lambda **settings: NuScenesProvider(root, "v1.0-mini", index_cache=tmp_path / "cache", **settings)
+    def opened(self, root):
+        return lambda **settings: NuScenesProvider(root, "v1.0-mini", **settings)
 
     def test_scenes_that_are_not_requested_may_be_damaged(self, root, opened, monkeypatch):
         with changed_table(root, "sample_annotation") as records:
@@ -153,16 +153,10 @@ class TestInfos:
     @pytest.fixture
     def opened(self, tmp_path):
         def open_changed(change, **settings):
-            index = driving_scenes()
-            write_files(tmp_path, index)
-            content = pickle_content(index, "streampetr")
+            content = pickle_content(driving_scenes(), "streampetr")
             change(content["infos"])
-            (tmp_path / "infos.pkl").write_bytes(pickle.dumps(content))
-            cache = tmp_path / "cache"
-            convention = "l,w,h,yaw"
-            return InfosProvider(
-                tmp_path / "infos.pkl", tmp_path, boxes_convention=convention, index_cache=cache, **settings
-            )
+            path = write_pickle(write_files(tmp_path, driving_scenes()) / "infos.pkl", content)
+            return InfosProvider(path, tmp_path, boxes_convention="l,w,h,yaw", **settings)
 
         return open_changed
 
@@ -197,64 +191,45 @@ class TestInfos:
 
 
 class TestKitti:
-    def test_sensors_that_are_not_requested_may_have_more_frames(self, tmp_path):
+    @pytest.mark.parametrize("with_poses", [True, False])
+    def test_sensors_that_are_not_requested_may_have_more_frames(self, tmp_path, with_poses):
         root = made_drive(tmp_path / "data", "kitti") / "training"
         shutil.copytree(root / "image_02", root / "image_03")
         shutil.copy(root / "image_03/0000/000001.png", root / "image_03/0000/000007.png")
-        calibration = root / "calib/0000.txt"
-        calibration.write_text(
-            calibration.read_text() + calibration.read_text().split("\n")[0].replace("P2", "P3")
-        )
-        for with_poses in (True, False):
-
-            def opened(with_poses=with_poses, **settings):
-                cache = tmp_path / "cache"
-                return KittiTrackingProvider(root, with_poses=with_poses, index_cache=cache, **settings)
-
-            assert opened(cameras=["image_02"]).get_number_of_samples() == 2
-            with pytest.raises((FileError, SettingError), match=r"frame 7|none of image_02"):
-                opened()
-            assert opened(cameras=["image_02"]).get_number_of_samples() == 2
+        path = root / "calib/0000.txt"
+        path.write_text(path.read_text() + path.read_text().split("\n")[0].replace("P2", "P3"))
+        for cameras in (["image_02"], None, ["image_02"]):
+            if cameras:
+                assert len(KittiTrackingProvider(root, with_poses=with_poses, cameras=cameras)) == 2
+            else:
+                with pytest.raises(FrameworkError, match=r"frame 7|none of image_02"):
+                    KittiTrackingProvider(root, with_poses=with_poses)
 
     def test_requested_sensors_decide_how_many_frames_there_are(self, tmp_path):
         root = made_drive(tmp_path / "data", "kitti") / "training"
         (root / "velodyne/0000").mkdir(parents=True, exist_ok=True)
         for number in range(3):
             np.zeros((4, 4), np.float32).tofile(root / f"velodyne/0000/{number:06}.bin")
-
-        def opened(**settings):
-            cache = tmp_path / "cache"
-            return KittiTrackingProvider(root, with_poses=False, index_cache=cache, **settings)
-
-        assert opened(cameras=["image_02"]).get_number_of_samples() == 2
-        for settings in ({"lidar": True}, {"reference": "lidar"}):
-            with pytest.raises((FileError, SettingError), match=r"frame 2|none of image_02"):
-                opened(cameras=["image_02"], **settings)
-        with pytest.raises(SettingError, match="`cameras` must be a list of names, got 5"):
-            opened(cameras=5)
+        settings = {"with_poses": False, "cameras": ["image_02"]}
+        assert len(KittiTrackingProvider(root, **settings)) == 2
+        for more in ({"lidar": True}, {"reference": "lidar"}):
+            with pytest.raises(FrameworkError, match=r"frame 2|none of image_02"):
+                KittiTrackingProvider(root, **settings, **more)
 
 
-class TestArrowLogs:
-    def _opened(self, root: Path, **settings: Any) -> ArrowLogProvider:
-        return ArrowLogProvider(root, index_cache=root / "cache", **settings)
-
-    def test_lidars_and_files_that_are_not_chosen(self, tmp_path):
-        log = ArrowLog()
-        log.sync["lidar.lidar_side"] = [*range(4)]
-        folder = log.write(tmp_path)
-        for name, wanted, without in (
-            ("lidar.lidar_side", {"lidar": True}, {"lidar": True, "lidar_sensor": "lidar_merged"}),
-            ("camera.pcam_l0", {}, {"cameras": ["pcam_f0"]}),
-            ("box_detections_se3", {}, {"boxes": False}),
-        ):
-            path = folder / f"{name}.arrow"
-            content = path.read_bytes() if path.exists() else b""
-            path.unlink(missing_ok=True)
-            with pytest.warns(UserWarning, match=rf"1 file\(s\) .*{name}\.arrow"):
-                self._opened(tmp_path, **wanted)
-            self._opened(tmp_path, **without)
-            if content:
-                path.write_bytes(content)
+def test_files_of_logs_that_are_not_chosen(tmp_path):
+    log = ArrowLog()
+    log.sync["lidar.lidar_side"] = [*range(4)]
+    folder = log.write(tmp_path)
+    for name, wanted, without in (
+        ("lidar.lidar_side", {"lidar": True}, {"lidar": True, "lidar_sensor": "lidar_merged"}),
+        ("camera.pcam_l0", {}, {"cameras": ["pcam_f0"]}),
+        ("box_detections_se3", {"cameras": ["pcam_f0"]}, {"cameras": ["pcam_f0"], "boxes": False}),
+    ):
+        (folder / f"{name}.arrow").unlink(missing_ok=True)
+        with pytest.warns(UserWarning, match=rf"1 file\(s\) .*{name}\.arrow"):
+            ArrowLogProvider(tmp_path, **wanted)
+        ArrowLogProvider(tmp_path, **without)
 
 
 class TestPhysicalAi:
@@ -263,8 +238,8 @@ class TestPhysicalAi:
         return write_published(tmp_path / "data")
 
     @pytest.fixture
-    def opened(self, root, tmp_path):
-        return lambda **settings: PhysicalAiProvider(root, index_cache=tmp_path / "cache", **settings)
+    def opened(self, root):
+        return lambda **settings: PhysicalAiProvider(root, **settings)
 
     def test_cells_of_others_may_be_empty(self, root, opened):
         def empty(rows):

@@ -27,11 +27,6 @@ from accvlab.driving_data.datasets import (
 from accvlab.driving_data.testing import made_drive
 
 
-@pytest.fixture(autouse=True)
-def _index_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
-
-
 def argoverse(root: Path, scale: int) -> DrivingProvider:
     import pyarrow as pa
     import pyarrow.feather as feather

@@ -24,11 +24,6 @@ from accvlab.driving_data.datasets.driving.index_checks import require_usable
 SCENES = driving_scenes()
 
 
-@pytest.fixture(autouse=True)
-def _index_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
-
-
 def put(table: str, column: str, place: Any, value: Any) -> Callable[[DrivingIndex], DrivingIndex]:
     def changed(values: Any) -> Any:
         values[place] = value

@@ -25,11 +25,6 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("av", reason="PyAV is not installed")
 
 
-@pytest.fixture(autouse=True)
-def _index_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
-
-
 def numbers_of(samples, camera=0):
     return read_numbers(np.stack([sample["cameras"][camera]["image"] for sample in samples]))
 
