@@ -368,11 +368,7 @@ class TestErrors:
         ("value", "dtype", "words"),
         [
             ("points/1.bin", pa.string(), "stored as paths of files of the data set"),
-            (
-                b"points",
-                pa.binary(),
-                "The points in row 0 of ...are no Arrow stream (LAZ or Draco, maybe). Convert",
-            ),
+            (b"points", pa.binary(), "The points in row 0 of ...are no Arrow stream (LAZ or Draco, maybe)"),
             (b"\xff\xff\xff\xff" + bytes(40), pa.binary(), "The points in row 0 of ...cannot be read"),
         ],
     )

