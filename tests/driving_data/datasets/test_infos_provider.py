@@ -106,32 +106,6 @@ def test_what_converters_write_is_read_back(root, tmp_path, family):
         for name in ("time", "world_from_lidar"):
             found, wanted = getattr(lidar, name)[records], getattr(known, name)[expected]
             np.testing.assert_allclose(found, wanted, rtol=0, atol=max(atol, 1e-7))
-    assert_what_only_some_have(family, index, provider)
-
-
-def assert_what_only_some_have(family, index, provider):
-    frames, lines, boxes, boxes_2d = index.frames, index.lines, index.boxes, index.boxes_2d
-    visibility, instance = SCENES.boxes.visibility, SCENES.boxes.instance
-    assert (boxes.instance is not None) == (family in ("sparsedrive", "sparse4d", "uniad"))
-    assert boxes.instance is None or boxes.instance.tolist() == instance.tolist()
-    assert (frames.can_bus is not None) == (family in ("bevformer", "uniad", "vad"))
-    assert frames.can_bus is None or np.array_equal(frames.can_bus, SCENES.frames.can_bus)
-    assert (frames.ego_status is not None) == (lines is not None) == (family == "sparsedrive")
-    if lines is not None:
-        np.testing.assert_array_equal(frames.ego_status, SCENES.frames.ego_status)
-        assert_same_columns(lines, SCENES.lines, "first category first_point point")
-        assert provider.line_category_names == ("ped_crossing", "divider", "boundary")
-    assert (boxes_2d is not None) == (family in ("streampetr", "mmdet3d_v2"))
-    if boxes_2d is not None:
-        assert_same_columns(boxes_2d, SCENES.boxes_2d, "first box center depth category box_row", 1e-3)
-        is_seen = np.isin(np.arange(len(visibility)), boxes_2d.box_row)
-        visibility = np.where(is_seen, visibility, 0)
-    if family in ("uniad", "streampetr"):
-        np.testing.assert_array_equal(boxes.visibility, visibility)
-    if family == "mmdet3d_v2":
-        number = np.flatnonzero(boxes_2d.box_row == boxes_2d.box_row[3])[-1] % 9
-        assert boxes.attribute[boxes_2d.box_row[3]] == (number if number < 8 else -1)
-        assert provider.attribute_names[5] == "vehicle.moving"
 
 
 def test_samples_are_those_of_any_driving_provider(root, opened):
@@ -611,17 +585,15 @@ class TestLessUsual:
                 for image, first in zip(info[cameras].values(), known[:: 1 if place < 4 else -1], strict=True):
                     image.update({key: first[key] for key in names if key in first})
 
-        content, layout = edited(family, share), LAYOUT_OF.get(family)
-        shared = index_of(opened(content, boxes_convention=layout)).cameras
+        content, layout = edited(family, share), {"boxes_convention": LAYOUT_OF.get(family)}
         form = "infos" if family == "uniad" else "data_list"
         copies = {**content, form: [copy.deepcopy(info) for info in content[form]]}
-        copied = index_of(opened(copies, boxes_convention=layout)).cameras
+        shared, copied = (index_of(opened(each, **layout)).cameras for each in (content, copies))
         assert not np.array_equal(shared.ego_from_camera[0], shared.ego_from_camera[4])
-        for name in ("intrinsics", "ego_from_camera", "camera_from_base"):
-            np.testing.assert_array_equal(getattr(shared, name), getattr(copied, name))
+        assert_same_columns(shared, copied, "intrinsics ego_from_camera camera_from_base")
         content[form][2][cameras]["CAM_BACK"][names[0] if family == "uniad" else "cam2ego"][0] = np.nan
-        with pytest.raises(FileError, match=rf"{form}\[4\] .*CAM_FRONT'\]: the pose of the camera must be"):
-            opened(content, boxes_convention=layout)
+        words = f"{form}[4] ...CAM_FRONT']: the pose of the camera must be"
+        assert_refused(lambda: opened(content, **layout), words, FileError)
 
     def test_boxes_of_nine_columns(self, opened):
         def join(infos):
