@@ -46,7 +46,7 @@ LEFT = {
     "dali_pipeline_framework/providers/files/test_file_storage.py",
     "driving_data/datasets/test_file_limits_of_data_sets.py",
     "driving_data/datasets/test_nuscenes_provider.py",
-    "driving_data/datasets/test_video_clips.py",
+    "driving_data/datasets/test_driving_videos.py",
     "driving_support/driving_data.py",
     "fuzzing/damaged_files.py",
     "support/loaders.py",

@@ -92,12 +92,6 @@ class TestLayout:
         images = np.stack([provider.get_data(k)["cameras"][0]["image"] for k in (0, 4, 5)])
         assert read_numbers(images) == [100, 140, 400]
 
-    @pytest.mark.parametrize(
-        ("chunks", "names"), [("0-7", ["clip-a", "clip-b"]), ([7], ["clip-c"]), ("7-9", ["clip-c"])]
-    )
-    def test_chunks_choose_clips(self, published, chunks, names):
-        assert PhysicalAiProvider(published, chunks=chunks, cameras=[FRONT]).scene_names == tuple(names)
-
     def test_keeps_the_rules_of_providers(self, published):
         provider = PhysicalAiProvider(
             published, moments=Moments(every_s=0.2, history_s=0.4, future_s=0.5), **TIMES
@@ -247,15 +241,6 @@ class TestClips:
             assert PhysicalAiProvider(root, moments=AT_1).scene_names == ("clip-a", "clip-c")
         assert PhysicalAiProvider(root, moments=AT_1, scenes=["clip-a"]).scene_names == ("clip-a",)
 
-    def test_a_gap_in_the_motion_is_named(self, published, tmp_path):
-        root = unpacked(published, tmp_path)
-        path = root / "labels/egomotion/clip-a.egomotion.parquet"
-        table = pq.read_table(path)
-        pq.write_table(pa.concat_tables([table.slice(0, 40), table.slice(150)]), path)
-        words = "clip-a.egomotion.parquet' must have a place of the vehicle near each"
-        refused(root, words, moments=None, cameras=[FRONT])
-        assert len(PhysicalAiProvider(root, cameras=[FRONT], scenes=["clip-b", "clip-c"])) == 90
-
     @pytest.mark.parametrize("name", ["camera_intrinsics", "vehicle_dimensions"])
     def test_a_calibration_that_is_there_twice_is_named(self, copied, name):
         path = copied / f"calibration/{name}/{name}.chunk_0000.parquet"
@@ -287,15 +272,6 @@ class TestClips:
         shutil.rmtree(copied / "camera")
         provider = PhysicalAiProvider(copied, moments=AT_1, cameras=[], ego_future=[0.1])
         assert provider.get_data(2)["ego_future"]["positions"].shape == (1, 3)
-
-    def test_colors_of_untagged_videos_can_be_chosen(self, published):
-        settings = {"moments": AT_1, "cameras": [FRONT]}
-        images = [
-            PhysicalAiProvider(published, **colors, **settings).get_data(0)["cameras"][0]["image"]
-            for colors in ({}, {"colors": "bt601"}, {"colors": "dali"})
-        ]
-        np.testing.assert_array_equal(images[0], images[1])
-        assert (images[0] != images[2]).any()
 
 
 CHUNKS = "`chunks` must be "
