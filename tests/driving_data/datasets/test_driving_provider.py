@@ -19,7 +19,6 @@ from accvlab.driving_data.datasets import (
     DrivingIndex,
     DrivingProvider,
     NuScenesProvider,
-    PhysicalAiProvider,
 )
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import first_column, names_column
@@ -323,16 +322,6 @@ def test_they_have_one_format_and_one_numbering(tmp_path: Path) -> None:
         sample = both.get_data(number)
         np.testing.assert_allclose(sample["ego"]["ego_from_reference"], np.eye(4), atol=1e-9)
         assert set(sample["boxes"]["categories"]) <= {0, 1}
-
-
-def test_a_data_set_of_videos_that_is_joined_with_itself(tmp_path: Path) -> None:
-    root = made_drive(tmp_path / "clips", "physical_ai")
-    videos = PhysicalAiProvider(root, cameras=["camera_front_wide_120fov"])
-    both = ConcatDataProvider([videos, videos])
-    batch = [1, len(videos) + 3, 0, len(videos) + 2]  # of each part, not in the order of the video
-    loaded = [np.array(sample["cameras"][0]["image"]) for sample in both.load_batch(batch, range(4))]
-    for index, image in zip(batch, loaded, strict=True):
-        np.testing.assert_array_equal(image, both.get_data(index)["cameras"][0]["image"])
 
 
 def put(table: str, column: str, place: Any, value: Any) -> Callable[[DrivingIndex], DrivingIndex]:
