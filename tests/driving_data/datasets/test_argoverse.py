@@ -153,18 +153,12 @@ ERRORS = {  # the words of the message, and what is changed
     "column 'category' of ...annotations.feather' must hold texts, got int64": (
         lambda data: setattr(data, "boxes", [(*box[:2], 7, *box[3:]) for box in data.boxes])
     ),
-    f"intrinsics of '{LEFT}' must be a matrix of finite numbers with focal lengths above 0": of_camera(
-        lambda of: of[LEFT].__setitem__(0, 0)
-    ),
-    f"intrinsics.feather' must have one row of sensor_name '{LEFT}', got 0. It has: ring_front_center": of_camera(
-        lambda of: of.update(ring_other=of.pop(LEFT))
-    ),
+    f"intrinsics of '{LEFT}' must be a matrix of": of_camera(lambda of: of[LEFT].__setitem__(0, 0)),
+    f"one row of sensor_name '{LEFT}', got 0. It has: ": of_camera(lambda of: of.update(other=of.pop(LEFT))),
     "Row 1 of ...egovehicle_SE3_sensor.feather...nan": (
         lambda data: data.sensors.update({LEFT: (np.full((3, 3), np.nan), [0, 0, 0])})
     ),
-    "Row 3 of ...must be a pose, whose quaternion has the length 1": (
-        lambda data: data.quaternions.__setitem__(3, 0)
-    ),
+    "Row 3 of ...a pose, whose quaternion has the length 1": lambda data: data.quaternions.__setitem__(3, 0),
     f"{POSES}' must have a place of the vehicle near each frame; 1 of 3": of_poses(slice(0, 5)),
     "2 of 3 frames have none: the nearest to 315966265.100 s is 0.120 s away": of_poses(slice(0, 1)),
     "times must ascend, got 315966264980000000 and then 3159662649800": of_poses([0, *range(10)]),
