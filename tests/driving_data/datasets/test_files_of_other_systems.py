@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from driving_support.lerobot import write_lerobot
+from support.laws import spread
 
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.driving_data.datasets import (
@@ -41,8 +42,8 @@ def opened(root: Path, layout: str) -> Any:
     return provider_of_folder({"kitti": folder, "py123d": root / "logs/made_train"}.get(layout, root))
 
 
-@pytest.mark.parametrize(
-    "layout", ["nuscenes", "kitti", "argoverse", "py123d", "navsim", "physical_ai", "lerobot", "lerobot v2.1"]
+@spread(
+    "layout", ["nuscenes", "kitti", "argoverse", "py123d", "physical_ai", "lerobot", "lerobot v2.1", "navsim"], 7
 )
 def test_marks_and_line_ends_of_texts_and_other_files_change_nothing(tmp_path: Path, layout: str) -> None:
     root = written(tmp_path / "drive", layout)

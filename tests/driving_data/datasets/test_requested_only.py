@@ -61,21 +61,18 @@ class TestNuScenes:
         assert opened(scenes=["scene-0061"]).scene_names == ("scene-0061",)
 
     def test_ego_poses_that_several_sensors_have(self, root, opened):
+        wanted = {"LIDAR_TOP A4": "LIDAR_TOP A5", "CAM_FRONT kA1": "LIDAR_TOP A4", "CAM_BACK kB1": "gone"}
         with changed_table(root, "ego_pose") as poses:
             next(each for each in poses if each["token"] == "LIDAR_TOP A4")["rotation"] = [0, 0, 0, 0]
-        with changed_table(root, "sample_data") as records:  # the lidar first
-            records.sort(key=lambda each: "LIDAR_TOP" not in each["token"])
-        with pytest.raises(FileError, match=r"'LIDAR_TOP A4' .* quaternion"):
-            opened(frames="LIDAR_TOP", cameras=[], lidar=True)
-        wanted = {"LIDAR_TOP A4": "LIDAR_TOP A5", "CAM_FRONT kA1": "LIDAR_TOP A4", "CAM_BACK kB1": "gone"}
+        words = "'LIDAR_TOP A4' ...quaternion"
+        assert_refused(lambda: opened(frames="LIDAR_TOP", cameras=[], lidar=True), words, FileError)
         with changed_table(root, "sample_data") as records:  # then cameras alone, and a pose that is not there
             for record in records:
                 record["ego_pose_token"] = wanted.get(record["token"], record["ego_pose_token"])
         assert opened(cameras=[]).get_number_of_samples() == 8
-        with pytest.raises(FileError, match=r"'LIDAR_TOP A4' .* quaternion"):
-            opened(cameras=["CAM_FRONT"])
-        with pytest.raises(FileError, match=r"'CAM_BACK kB1' .* ego_pose_token 'gone'"):
-            opened(cameras=["CAM_BACK"])
+        assert_refused(lambda: opened(cameras=["CAM_FRONT"]), words, FileError)
+        words = "'CAM_BACK kB1' ...ego_pose_token 'gone'"
+        assert_refused(lambda: opened(cameras=["CAM_BACK"]), words, FileError)
 
     @pytest.mark.parametrize(
         "field", ["scene.token", "scene.log_token", "sample.scene_token", "sample_data.sample_token"]
@@ -188,12 +185,9 @@ class TestKitti:
         shutil.copy(root / "image_03/0000/000001.png", root / "image_03/0000/000007.png")
         path = root / "calib/0000.txt"
         path.write_text(path.read_text() + path.read_text().split("\n")[0].replace("P2", "P3"))
-        for cameras in (["image_02"], None, ["image_02"]):
-            if cameras:
-                assert len(KittiTrackingProvider(root, with_poses=with_poses, cameras=cameras)) == 2
-            else:
-                with pytest.raises(FrameworkError, match=r"frame 7|none of image_02"):
-                    KittiTrackingProvider(root, with_poses=with_poses)
+        assert len(KittiTrackingProvider(root, with_poses=with_poses, cameras=["image_02"])) == 2
+        with pytest.raises(FrameworkError, match=r"frame 7|none of image_02"):
+            KittiTrackingProvider(root, with_poses=with_poses)
 
     def test_requested_sensors_decide_how_many_frames_there_are(self, tmp_path):
         root = made_drive(tmp_path / "data", "kitti") / "training"
