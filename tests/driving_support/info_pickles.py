@@ -206,11 +206,9 @@ def written_boxes(index: DrivingIndex, layout: str, z: str = "center") -> np.nda
     return np.column_stack([center, size, yaw])
 
 
-def pickle_content(
-    index: DrivingIndex, family: str, *, layout: str | None = None, z: str = "center", prefix: str = ""
-) -> dict:
+def pickle_content(index: DrivingIndex, family: str, *, prefix: str = "") -> dict:
     """What the converter of a project writes; ``prefix`` stands before the names of files."""
-    boxes = written_boxes(index, layout or LAYOUT_OF.get(family, "l,w,h,yaw"), z)
+    boxes = written_boxes(index, LAYOUT_OF.get(family, "l,w,h,yaw"))
     if family == "mmdet3d_v2":
         frames = [_data_list_entry(index, frame, boxes, prefix) for frame in range(index.num_frames)]
         categories = {name: number for number, name in enumerate(CATEGORIES)}
