@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from driving_support.kitti import write_tracking
 from driving_support.navsim import SPEED, cloud_of, log_name, token, write_navsim
 from driving_support.recipe_cases import WithField
 from hypothesis import given, settings
@@ -28,6 +27,7 @@ from accvlab.driving_data.recipes import (
     TransFuserSettings,
 )
 from accvlab.driving_data.recipes.navsim_models import lidar_histogram
+from accvlab.driving_data.testing import made_drive
 
 SCENES = SceneFilter(frame_interval=1)
 # Images of 108 x 192: 96 rows are left, which become 24; 128 + 192 + 128 columns become 112.
@@ -55,11 +55,6 @@ class OneLane:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     return write_navsim(tmp_path_factory.mktemp("navsim"))
-
-
-@pytest.fixture(autouse=True)
-def _index_cache(root, monkeypatch):
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(root / "indices"))
 
 
 def provider_of(root, settings=None, scenes=SCENES, **options):
@@ -128,6 +123,7 @@ class TestTransFuser:
         maps = OneLane()
         settings = TransFuserSettings(maps=maps, **SMALL)
         provider = provider_of(root, settings)
+        assert isinstance(pickle.loads(pickle.dumps(TRANSFUSER.steps(provider, settings)))[0], TransFuserFormatter)
         raster = first_batch(TRANSFUSER, provider, settings)["targets"]["bev_semantic_map"][0]
         assert raster.shape == (128, 256)
         assert set(np.unique(raster)) == {0, 1, 3, 4, 5, 6}  # no walkways
@@ -167,11 +163,6 @@ class TestTransFuser:
         )
         difference = np.sqrt(((exact - reduced) ** 2).mean())
         assert 0 < difference < 0.05
-
-    def test_workers_get_the_steps_pickled(self, root):
-        settings = TransFuserSettings(maps=OneLane())
-        formatter, _ = pickle.loads(pickle.dumps(TRANSFUSER.steps(provider_of(root, settings), settings)))
-        assert isinstance(formatter, TransFuserFormatter)
 
     def test_widths_that_do_not_divide(self, root):
         settings = TransFuserSettings(crops={"CAM_L0": (0, 0, 1, 0), "CAM_F0": (0, 0, 0, 0)}, output_hw=(30, 70))
@@ -223,30 +214,11 @@ class TestEgoStatus:
         poses = [provider.get_data(row)["ego_future"]["poses"] for row in range(2)]
         assert np.array_equal(batch["targets"]["trajectory"], np.stack(poses)[:, :8])
         assert batch["place"]["sample_index"].tolist() == [0, 1]
-
-    def test_scenes_without_a_future(self, root):
         provider = provider_of(root, scenes=SceneFilter(num_future_frames=0, frame_interval=1))
-        batch = first_batch(EGO_STATUS_MLP, provider, is_training=False)
-        assert batch["targets"] == {}
+        assert first_batch(EGO_STATUS_MLP, provider, is_training=False)["targets"] == {}
 
     def test_contract(self, root):
         check_provider(EgoStatusSamples(provider_of(root), EgoStatusSettings()), num_workers=0)
-
-
-@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
-def test_workers_that_are_fresh_processes_deliver_the_same(root, start_method):
-    settings = TransFuserSettings(**SMALL)
-    provider, workers = provider_of(root, settings), {"num_workers": 1, "start_method": start_method}
-    expected, batch = (
-        first_batch(TRANSFUSER, provider, settings),
-        first_batch(TRANSFUSER, provider, settings, **workers),
-    )
-    for group in ("features", "targets"):
-        for name, value in expected[group].items():
-            assert np.array_equal(batch[group][name], value), name
-    states = provider_of(root)
-    expected, batch = first_batch(EGO_STATUS_MLP, states), first_batch(EGO_STATUS_MLP, states, **workers)
-    assert np.array_equal(batch["features"]["ego_status"], expected["features"]["ego_status"])
 
 
 class Flat(OneLane):
@@ -255,21 +227,15 @@ class Flat(OneLane):
 
 
 SENSORS = "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
+CUT = "image of CAM_F0: nothing is left of 108 x 192 pixels by `crops` (28, 80, 0, 0); the default is for images"
+HEIGHTS = "images must have one height when they are cut by `crops`, got CAM_L0 (96, 192), CAM_F0 (102, 192)"
+SHAPES = (
+    "Flat.objects_near('us-nv-las-vegas-strip', 'LANE', 'polygon', ...) must give points (n, 2), finite, for each"
+)
 OF_LOADING = [
-    (
-        {"crops": {"CAM_F0": (28, 80, 0, 0)}},
-        "image of CAM_F0: nothing is left of 108 x 192 pixels by `crops` (28, 80, 0, 0); the default is for "
-        "images of 1080 x 1920",
-    ),
-    (
-        {"crops": {"CAM_L0": (6, 6, 0, 0), "CAM_F0": (0, 6, 0, 0)}},
-        "images must have one height when they are cut by `crops`, got CAM_L0 (96, 192), CAM_F0 (102, 192)",
-    ),
-    (
-        {"maps": Flat(), **SMALL},
-        "Flat.objects_near('us-nv-las-vegas-strip', 'LANE', 'polygon', ...) must give points (n, 2), finite, for "
-        "each shape, got [1.0, 2.0]",
-    ),
+    ({"crops": {"CAM_F0": (28, 80, 0, 0)}}, CUT),
+    ({"crops": {"CAM_L0": (6, 6, 0, 0), "CAM_F0": (0, 6, 0, 0)}}, HEIGHTS),
+    ({"maps": Flat(), **SMALL}, f"{SHAPES} shape, got [1.0, 2.0]"),
 ]
 
 
@@ -283,8 +249,7 @@ def test_what_no_sample_can_be_made_of_is_named(root, given, words):
 
 class TestRefused:
     def test_other_providers(self, root, tmp_path):
-        write_tracking(tmp_path)
-        other = KittiTrackingProvider(tmp_path, index_cache=tmp_path / "index")
+        other = KittiTrackingProvider(made_drive(tmp_path, "kitti") / "training")
         short = provider_of(root, scenes=SceneFilter(num_future_frames=5))
         few = provider_of(root, sensors={"cam_f0": [3], "cam_l0": [3]})
         no_boxes = provider_of(root, TransFuserSettings(), boxes=False)
