@@ -1,12 +1,13 @@
 """Small driving scenes that make sense, and info pickles of them as converters of several projects write them."""
 
+import itertools
 import pickle
 from pathlib import Path
 
 import attrs
 import numpy as np
 
-from accvlab.driving_data.datasets import CameraImage, DrivingFrame, ObjectBox, index_of_frames
+from accvlab.driving_data.datasets import CameraImage, DrivingFrame, index_of_frames
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import (
     DrivingIndex,
@@ -17,6 +18,7 @@ from accvlab.driving_data.datasets.driving.driving_index import (
 )
 from accvlab.driving_data.datasets.driving.scene_parts import box2d_columns
 from accvlab.driving_data.testing import layouts
+from driving_support.kinds_of_drives import Kind, scene_of
 
 FAMILIES = (
     "mmdet3d_v1",
@@ -50,12 +52,6 @@ CATEGORIES = (
     "traffic_cone",
     "barrier",
 )
-_SIZES = {
-    "car": (4.6, 1.9, 1.7),
-    "truck": (7.1, 2.5, 2.9),
-    "bicycle": (1.7, 0.6, 1.3),
-    "pedestrian": (0.7, 0.7, 1.8),
-}
 
 
 def driving_scenes(
@@ -68,36 +64,13 @@ def driving_scenes(
 ) -> DrivingIndex:
     """Make scenes of a vehicle that drives among objects on flat ground; vehicles go along their length."""
     rng = np.random.default_rng(seed)
-    num_moving = num_objects if num_moving is None else num_moving
-    records = []
-    for scene, length in enumerate(lengths):
-        start, heading, speed = rng.uniform(0, 1000, 2), rng.uniform(-np.pi, np.pi), rng.uniform(3, 10)
-        names = [str(name) for name in rng.choice(list(_SIZES), num_objects)]
-        where = start + rng.uniform(-25, 25, (num_objects, 2))
-        yaw = rng.uniform(-np.pi, np.pi, num_objects)
-        fast = np.where(np.arange(num_objects) < num_moving, rng.uniform(2, 10, num_objects), 0.0)
-        velocity = np.column_stack([np.cos(yaw), np.sin(yaw), np.zeros(num_objects)]) * fast[:, np.newaxis]
-        for frame in range(length):
-            elapsed = 0.5 * frame
-            place = start + speed * elapsed * np.array([np.cos(heading), np.sin(heading)])
-            world_from_ego = poses.pose_of_quaternion(poses.quaternion_of_yaw(heading), [*place, 0.0])
-            size = np.array([_SIZES[name] for name in names]) * rng.uniform(0.9, 1.1, (num_objects, 1))
-            center = np.column_stack([where + velocity[:, :2] * elapsed, size[:, 2] / 2])
-            center += rng.normal(size=center.shape) * noise * [1, 1, 0.3]
-            ego_from_world = poses.inverse(world_from_ego)
-            turned = yaw - heading + 0.1 * noise * rng.normal(size=num_objects)
-            boxes = zip(
-                poses.moved(ego_from_world, center),
-                size,
-                turned.tolist(),
-                names,
-                range(num_objects),
-                poses.turned(ego_from_world, velocity),
-                strict=True,
-            )
-            fields = ("center", "size", "yaw", "category", "track", "velocity")
-            objects = [ObjectBox(**dict(zip(fields, box, strict=True))) for box in boxes]
-            records.append(_record(scene, frame, len(records), world_from_ego, objects))
+    num_moving = num_objects if num_moving is None else min(num_moving, num_objects)
+    kind = Kind(cameras={}, period_s=0.5, has_velocities=True, noise_m=noise, num_objects=num_objects, turn=0.0)
+    scenes = [
+        scene_of(rng, attrs.evolve(kind, num_moving=num_moving, num_frames=length), number)
+        for number, length in enumerate(lengths)
+    ]
+    records = [_named(frame, number) for number, frame in enumerate(itertools.chain(*scenes))]
     ego_from_lidar = poses.pose_of_quaternion(poses.quaternion_of_yaw(-np.pi / 2 + 0.01), [0.9, 0.1, 1.84])
     index = index_of_frames(records, categories=CATEGORIES, ego_from_lidar=ego_from_lidar)
     count, num_frames = len(index.boxes.center), index.num_frames
@@ -133,24 +106,17 @@ _MOUNTED = {
 }
 
 
-def _record(scene: int, frame: int, number: int, world_from_ego: np.ndarray, boxes: list) -> DrivingFrame:
-    time = 1.5e9 + 1000 * scene + 0.5 * frame
-    return DrivingFrame(
-        scene=f"scene-{scene}",
-        token=f"token-{number:03}",
-        time=time,
-        world_from_ego=world_from_ego,
-        boxes=boxes,
-        cameras={
-            name: CameraImage(
-                file=f"samples/{name}/{name}_{number:03}.jpg",
-                intrinsics=[[60, 0, 32], [0, 60, 24], [0, 0, 1]],
-                ego_from_camera=mounted,
-                time=time + later,
-            )
-            for name, (mounted, later) in _MOUNTED.items()
-        },
-    )
+def _named(frame: DrivingFrame, number: int) -> DrivingFrame:
+    cameras = {
+        name: CameraImage(
+            file=f"samples/{name}/{name}_{number:03}.jpg",
+            intrinsics=[[60, 0, 32], [0, 60, 24], [0, 0, 1]],
+            ego_from_camera=mounted,
+            time=frame.time + later,
+        )
+        for name, (mounted, later) in _MOUNTED.items()
+    }
+    return attrs.evolve(frame, token=f"token-{number:03}", cameras=cameras)
 
 
 def _lidar(time, world_from_base, lengths) -> LidarColumns:
