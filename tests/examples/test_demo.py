@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import av
@@ -17,6 +19,7 @@ from support.child_processes import run_process
 from support.scripts import messages
 from support.videos import B_FRAMES, make_video
 
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.driving_data.testing import made_drive
 
 DEMO = Path(demo.__file__)
@@ -37,6 +40,19 @@ def frames(tmp_path) -> Path:
             _write_image(folder / name / f"f{frame * 7}.jpg", size, 40 + 20 * frame + number)
     (folder / "empty").mkdir()
     return folder
+
+
+@pytest.fixture
+def run_demo(monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the demo in this process, with workers of the fork server: nothing is imported again, for seconds."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(demo, "DataLoader", partial(DataLoader, start_method="forkserver"))
+        capsys.readouterr()
+        status = demo.main([*map(str, arguments)])
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return run
 
 
 def _write_image(path: Path, size_wh: tuple[int, int], level: int) -> None:

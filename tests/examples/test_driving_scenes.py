@@ -1,4 +1,4 @@
-"""The demo data generator: what it writes, what the reader gives back, and that boxes fit the pictures."""
+"""The demo data generator: what it writes, and what its index holds."""
 
 import doctest
 import hashlib
@@ -8,21 +8,13 @@ import numpy as np
 import pytest
 from driving_scenes import (
     SceneSettings,
-    box_corners,
     drive_of,
     export,
     export_nuscenes,
     generate_scenes,
     lidar_points,
-    project_points,
 )
-from driving_scenes.cameras import camera_rig
-from driving_scenes.generation import draw_sequence_lengths, render_frame
-from driving_scenes.geometry import invert_rigid, transform_points
-from driving_scenes.rendering import SceneRenderer
-from driving_scenes.scenery import Palette, Streetscape
-from driving_scenes.traffic import CAR, CYCLIST, PEDESTRIAN, TRUCK, simulate_traffic
-from support.laws import examples
+from driving_scenes.generation import draw_sequence_lengths
 
 SMALL = {"num_sequences": 3, "frames_per_sequence": (2, 5), "image_hw": (64, 112), "seed": 3}
 TINY = {"num_sequences": 1, "frames_per_sequence": (1, 1), "image_hw": (32, 48), "traffic_density": 0.2}
@@ -33,23 +25,9 @@ def scenes():
     return generate_scenes(**SMALL)
 
 
-@pytest.fixture(scope="module")
-def long_traffic():
-    """Four sequences of 12 frames, without pictures."""
-    settings = SceneSettings()
-    return [simulate_traffic(settings, 12, 0.0, np.random.default_rng(seed)) for seed in range(4)]
-
-
 def _digests(root):
     files = sorted(path for path in root.rglob("*") if path.is_file())
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def _seeded_renderers(traffic, image_hw):
-    rng = np.random.default_rng(0)
-    street, palette = Streetscape.draw(rng), Palette.draw(0, rng)
-    for camera in camera_rig(image_hw):
-        yield SceneRenderer(camera, traffic.road.curvature_per_m, street, palette)
 
 
 # ---- what is generated
@@ -64,45 +42,6 @@ def test_equal_settings_give_equal_bytes(scenes, tmp_path):
 def test_default_lengths_are_pinned():
     # Benchmarks are quoted for the default data set: a change of these numbers goes into the changelog.
     assert draw_sequence_lengths(SceneSettings()) == [14, 12, 12, 14, 12]
-
-
-# ---- boxes fit the pictures
-
-
-@pytest.mark.wide
-def test_pixels_of_unhidden_objects_end_where_their_corners_project(long_traffic):
-    compared = []
-    some_traffic = long_traffic[: examples(2, 4)]
-    for traffic in some_traffic:
-        for renderer in _seeded_renderers(traffic, (256, 448)):
-            for frame in (0, 4, 11):
-                compared += _check_extents(renderer, traffic, frame)
-    assert len(compared) > 25 * len(some_traffic)
-    assert set(compared) == {CAR, TRUCK, PEDESTRIAN, CYCLIST}
-
-
-def _check_extents(renderer, traffic, frame):
-    """Compare one picture; returns the categories of the objects that could be compared."""
-    view = render_frame(renderer, traffic, frame)
-    rows = slice(traffic.offsets[frame], traffic.offsets[frame + 1])
-    corners_world = box_corners(traffic.centres_world[rows], traffic.sizes_lwh[rows], traffic.yaws_world[rows])
-    corners_ego = transform_points(invert_rigid(traffic.world_from_ego[frame]), corners_world)
-    pixels, depths = project_points(corners_ego, renderer.camera.image_from_ego)
-    height, width = renderer.camera.image_hw
-    compared = []
-    for row in range(len(corners_ego)):
-        if depths[row].min() < 0.1:
-            continue
-        low, high = pixels[row].min(axis=0), pixels[row].max(axis=0)
-        is_inside = (low >= 0.0).all() and high[0] <= width and high[1] <= height
-        if not is_inside or (high - low).min() < 2.0 or view.visibility[row] < 1.0:
-            continue
-        lines, columns = np.nonzero(view.object_rows == row)
-        found = [columns.min(), lines.min(), columns.max() + 1, lines.max() + 1]
-        # A pixel counts where its middle is covered: half a pixel for that, and as much at sharp corners.
-        np.testing.assert_allclose(found, [*low, *high], atol=1.5)
-        compared.append(int(traffic.category_ids[rows][row]))
-    return compared
 
 
 # ---- writing
