@@ -167,22 +167,15 @@ def test_points_without_sweeps_have_an_age_of_0(drive: Any, is_training: bool) -
 def test_matrices_lead_from_the_original_point_to_the_delivered_pixel(drive: Any) -> None:
     sample, output = run_of(drive, 1, angle=0.3, size=0.9)
     place = np.array([1.0, 2.0, 3.0, 1.0])
-    drawn = {name: np.array(value) for name, value in STILL.items()}
     for number in range(len(CAMERAS)):
         camera, given = output["cameras"][number], sample["cameras"][number]
-        x, y, depth = given["intrinsics"] @ (given["camera_from_reference"] @ place)[:3]
-        np.testing.assert_allclose((camera["lidar2image"] @ place)[:3], [x, y, depth], rtol=1e-5)
-        seen = camera["img_aug_matrix"] @ [x / depth, y / depth, depth, 1.0]
-        # By the order of the published code: resize, crop, mirror, rotate about the middle.
-        scale = drawn["scale"][number]
-        height, width = (int(size * scale) for size in HW)
-        pixel = np.array([x, y]) / depth * scale
-        pixel -= [int(drawn["share"][number] * (width - 24)), height - 16]
-        if drawn["is_flipped"][number] < 0.5:
-            pixel[0] = 24 - pixel[0]
-        angle = math.radians(drawn["rotation_deg"][number])
-        turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-        np.testing.assert_allclose(seen, [*(turn @ (pixel - [12, 8]) + [12, 8]), depth, 1], rtol=1e-5)
+        seen = given["intrinsics"] @ (given["camera_from_reference"] @ place)[:3]
+        np.testing.assert_allclose((camera["lidar2image"] @ place)[:3], seen, rtol=1e-5)
+        change = IMAGES.plan(HW, lambda name, of=number: STILL[name][of]).matrix  # type: ignore[misc]
+        expected = [*(change @ (seen / seen[2]))[:2], seen[2], 1]
+        np.testing.assert_allclose(
+            camera["img_aug_matrix"] @ [*seen[:2] / seen[2], seen[2], 1], expected, rtol=1e-5
+        )
 
 
 def test_masks_are_in_the_scene_as_it_was_moved(drive: Any) -> None:
