@@ -17,41 +17,13 @@ from accvlab.driving_data.datasets.driving.driving_index import (
     names_column,
 )
 from accvlab.driving_data.datasets.driving.scene_parts import box2d_columns
+from accvlab.driving_data.recipes.recipe_parts import CLASSES_OF_CONVERTERS as CATEGORIES
 from accvlab.driving_data.testing import layouts
 from driving_support.kinds_of_drives import Kind, scene_of
 
-FAMILIES = (
-    "mmdet3d_v1",
-    "mmdet3d_v2",
-    "streampetr",
-    "sparsedrive",
-    "sparse4d",
-    "bevformer",
-    "bevfusion",
-    "uniad",
-    "vad",
-    "detr3d",
-)
-LAYOUT_OF = {
-    "vad": "w,l,h,-yaw-pi/2",
-    "detr3d": "w,l,h,-yaw-pi/2",
-    "bevformer": "w,l,h,-yaw-pi/2",
-    "bevfusion": "w,l,h,-yaw-pi/2",
-    "uniad": "w,l,h,yaw",
-}
+LAYOUT_OF = dict.fromkeys(("vad", "detr3d", "bevformer", "bevfusion"), "w,l,h,-yaw-pi/2") | {"uniad": "w,l,h,yaw"}
+FAMILIES = (*("mmdet3d_v1", "mmdet3d_v2", "streampetr", "sparsedrive", "sparse4d"), *LAYOUT_OF)
 CAMERAS = ("CAM_FRONT", "CAM_BACK")
-CATEGORIES = (
-    "car",
-    "truck",
-    "trailer",
-    "bus",
-    "construction_vehicle",
-    "bicycle",
-    "motorcycle",
-    "pedestrian",
-    "traffic_cone",
-    "barrier",
-)
 
 
 def driving_scenes(
@@ -263,23 +235,13 @@ def _images(index: DrivingIndex, frame: int):
 
 
 def _infos_2d(index: DrivingIndex, frame: int) -> dict:
-    boxes = index.boxes_2d
-    found = {
-        "bboxes2d": [],
-        "labels2d": [],
-        "centers2d": [],
-        "depths": [],
-        "bboxes3d_cams": [],
-        "visibilities": [],
-    }
-    for rows, places in _images(index, frame):
-        found["bboxes2d"].append(boxes.box[rows].astype(np.float32))
-        found["labels2d"].append(boxes.category[rows].astype(np.int64))
-        found["centers2d"].append(boxes.center[rows].astype(np.float32))
-        found["depths"].append(boxes.depth[rows].astype(np.float32))
-        found["bboxes3d_cams"].append(np.column_stack([places, np.zeros((len(rows), 4))]).astype(np.float32))
-        found["visibilities"].append([str(index.boxes.visibility[row]) for row in boxes.box_row[rows]])
-    return found
+    boxes, images = index.boxes_2d, [*_images(index, frame)]
+    columns = {"bboxes2d": boxes.box, "centers2d": boxes.center, "depths": boxes.depth}
+    found = {name: [of[rows].astype(np.float32) for rows, _ in images] for name, of in columns.items()}
+    found["labels2d"] = [boxes.category[rows].astype(np.int64) for rows, _ in images]
+    found["bboxes3d_cams"] = [np.float32(np.column_stack([at, np.zeros((len(at), 4))])) for _, at in images]
+    visibilities = index.boxes.visibility[boxes.box_row]
+    return {**found, "visibilities": [[str(each) for each in visibilities[rows]] for rows, _ in images]}
 
 
 def _matrix(pose: np.ndarray) -> list[list[float]]:

@@ -13,7 +13,7 @@ from support.arrays import decoded_by_pillow
 from support.laws import examples
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework import ArrayStep, SequentialSampler
+from accvlab.dali_pipeline_framework import MapStep, SequentialSampler
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiTrackingProvider, NavsimProvider, SceneFilter
@@ -84,13 +84,8 @@ class TestTransFuser:
         assert np.abs(batch["features"]["camera_feature"][0] * 255 - mean).max() <= 1 + 1e-4
         assert batch["features"]["camera_feature"].dtype == np.float32
         for row, frame in enumerate((3, 4)):
-            points = cloud_of(frame)
-            points = points[(points[:, 2] > 0.2) & (points[:, 2] < 100)]
-            edges = np.linspace(-32, 32, 257)
-            counts, *_ = np.histogram2d(points[:, 0], points[:, 1], (edges, edges))
-            assert np.array_equal(
-                batch["features"]["lidar_feature"][row, 0], np.float32(np.minimum(counts, 5) / 5)
-            )
+            histogram = lidar_histogram(cloud_of(frame), settings)
+            assert np.array_equal(batch["features"]["lidar_feature"][row], histogram)
             command = np.eye(4)[frame % 4]
             expected = [*command, SPEED, 0.1, 0.2 + frame, -0.3]
             assert np.array_equal(batch["features"]["status_feature"][row], np.float32(expected))
@@ -127,12 +122,8 @@ class TestTransFuser:
         raster = first_batch(TRANSFUSER, provider, settings)["targets"]["bev_semantic_map"][0]
         assert raster.shape == (128, 256)
         assert set(np.unique(raster)) == {0, 1, 3, 4, 5, 6}  # no walkways
-        assert [(layer, kind) for _, layer, kind, _ in maps.asked[:4]] == [
-            ("LANE", "polygon"),
-            ("INTERSECTION", "polygon"),
-            ("WALKWAYS", "polygon"),
-            ("LANE", "line"),
-        ]
+        polygons = [(layer, "polygon") for layer in ("LANE", "INTERSECTION", "WALKWAYS")]
+        assert [(layer, kind) for _, layer, kind, _ in maps.asked[:4]] == [*polygons, ("LANE", "line")]
         assert {(name, radius) for name, _, _, radius in maps.asked} == {("us-nv-las-vegas-strip", 32.0)}
         # The lane, as the vehicle sees it: y = (heading of the lane) * x + (its place).
         x, y = np.meshgrid((np.arange(128) + 0.5) / 4, (np.arange(256) + 0.5) / 4 - 32, indexing="ij")
@@ -174,12 +165,6 @@ class Weather(WithField, NavsimProvider):
     pass
 
 
-class Darker(ArrayStep):
-    def arrays(self, data, draws):
-        data["camera_feature"] = data["camera_feature"] // 2
-        return data
-
-
 class TestChanges:
     def test_own_field_augmentation_horizon_and_cameras(self, root):
         crops = {"CAM_F0": (6, 6, 0, 0)}
@@ -187,9 +172,8 @@ class TestChanges:
         assert settings.sensors(SceneFilter(num_history_frames=2))["LIDAR_PC"] == [1]
         provider = Weather(root, "mini", SCENES, sensors=settings.sensors(SCENES))
         plain = first_batch(TRANSFUSER, provider, settings)
-        changed = first_batch(
-            TRANSFUSER, provider, settings, extra_fields=["weather"], extra_steps=ExtraSteps(after=[Darker()])
-        )
+        darker = ExtraSteps(after=[MapStep(lambda image: image // 2, input_names="camera_feature")])
+        changed = first_batch(TRANSFUSER, provider, settings, extra_fields=["weather"], extra_steps=darker)
         assert changed["weather"].tolist() == [10, 11]
         assert changed["features"]["camera_feature"].shape == (2, 3, 24, 48)
         levels = np.rint(plain["features"]["camera_feature"] * 255)

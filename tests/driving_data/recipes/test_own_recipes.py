@@ -11,8 +11,7 @@ from driving_support.recipe_cases import OF_DRIVE, SMALL, WithField, batches_of
 from nvidia.dali.types import DALIDataType
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, Windows
-from accvlab.dali_pipeline_framework.draws import Draws
+from accvlab.dali_pipeline_framework import MapStep, Windows, for_each
 from accvlab.dali_pipeline_framework.errors import FieldNotFoundError, SettingError, SourceError
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
@@ -33,33 +32,6 @@ WEATHER = [3, 1, 4, 1, 5]
 class WeatherProvider(WithField, DrivingProvider):
     def number_of(self, sample_index: int) -> int:
         return WEATHER[sample_index]
-
-
-class Blackener(ArrayStep):
-    """Makes the images black."""
-
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
-    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
-        for path in data.find_all_occurrences("image"):
-            data.set_item_in_path(path, np.zeros_like(data.get_item_in_path(path)))
-        return data
-
-
-class SceneNumberer(ArrayStep):
-    """Adds the length of the name of the scene."""
-
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        data_empty.add_data_field("scene_length", DALIDataType.INT32, ndim=0)
-        return data_empty
-
-    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
-        sample = self.new_output(data)
-        for name in data.contained_top_level_field_names:
-            sample[name] = data[name]
-        sample["scene_length"] = np.int32(len(data["scene"]))
-        return sample
 
 
 def provider_of(drive: Any, settings: Any, is_training: bool = False, **arguments: Any) -> WeatherProvider:
@@ -141,7 +113,10 @@ def test_extra_fields_of_queues_have_an_axis_of_frames(drive: Any) -> None:
 
 @pytest.mark.parametrize("name", OF_DRIVE)
 def test_steps_behind_the_image_augmentation(drive: Any, name: str) -> None:
-    [batch, *_] = evaluated(drive, name, extra_steps=ExtraSteps(after=[Blackener()]))
+    blackener = for_each(
+        "images" if name == "bevformer" else "cameras", MapStep(np.zeros_like, input_names="image")
+    )
+    [batch, *_] = evaluated(drive, name, extra_steps=ExtraSteps(after=[blackener]))
     settings = OF_DRIVE[name][1]
     black = (-np.array(settings.mean) / np.array(settings.std_dev)).astype(np.float32)
     # BEVFormer fills images of 15 x 22 pixels up with zeros.
@@ -150,9 +125,10 @@ def test_steps_behind_the_image_augmentation(drive: Any, name: str) -> None:
 
 
 def test_steps_before_the_image_augmentation_add_fields(drive: Any) -> None:
+    counter = MapStep(len, input_names="scene", output_types={"scene_length": DALIDataType.INT32})
     # BEVFormer's steps are on its queues, which the batch has all other fields of.
     for name, fields in (("streampetr", {"extra_fields": ["scene_length"]}), ("bevformer", {})):
-        batches = evaluated(drive, name, extra_steps=ExtraSteps(before=[SceneNumberer()]), **fields)
+        batches = evaluated(drive, name, extra_steps=ExtraSteps(before=[counter]), **fields)
         assert [batch["scene_length"].tolist() for batch in batches] == [[7]] * 5
 
 
