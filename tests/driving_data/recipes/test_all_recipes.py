@@ -21,7 +21,7 @@ from accvlab.driving_data.recipes import ImageAugmentation, batch_view
 LOADER: dict[str, Any] = {"num_workers": 0, "output_type": "numpy"}
 
 
-@spread("name", RECIPES, 6)
+@spread("name", RECIPES, 3)
 @pytest.mark.parametrize("is_exported", [True, pytest.param(False, marks=pytest.mark.wide)])
 def test_batches_hold_what_the_model_learns_of_each_frame(name: str, is_exported: bool, nuscenes: Path) -> None:
     root = nuscenes if is_exported else shared_data("nuscenes_like")

@@ -145,9 +145,7 @@ def test_what_is_missing_is_named(root: Any) -> None:
     assert "image_times: must be (-0.1, 0.0), is ()" in str(raised.value)
     assert "ego_future: must be (0.1, 0.2," in str(raised.value)
     provider = PhysicalAiProvider(root, moments=MOMENTS, **settings.provider_fields())
-    assert len(pickle.loads(pickle.dumps(ALPAMAYO.steps(provider, settings)))) == len(
-        ALPAMAYO.steps(provider, settings)
-    )
+    assert pickle.loads(pickle.dumps(ALPAMAYO.steps(provider, settings)))
     numbers = {name: number for number, name in enumerate(CAMERAS) if name != TELE}
     with pytest.raises(SettingError, match=f"must have all cameras of the provider, not '{TELE}'"):
         ALPAMAYO.steps(provider, AlpamayoSettings(**SETTINGS, camera_numbers=numbers))
