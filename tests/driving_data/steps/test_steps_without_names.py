@@ -167,23 +167,21 @@ def test_each_matrix_that_stays_is_named_once() -> None:
 RESIZER = {"output_hw": [45, 80], "scale_range": (0.45, 0.6), "is_kept_inside": True}
 
 
-def windows_of(provider: DrivingProvider, kind: str) -> DataProvider:
-    """The provider, or windows of it that end with the moment, begin with it, or have matrices and boxes too."""
-    if kind == "provider":
-        return provider
-    offsets = [0, 1] if kind == "later" else [-1, 0]
-    names = ["image", "intrinsics", "camera_from_reference"] if kind == "matrices" else ["image"]
-    fields = {f"cameras.{name}": offsets for name in names} | (
-        {"boxes.centers": [-1, 0]} if kind == "boxes" else {}
-    )
-    return Windows(
-        provider, fields, unit="frames", edges="repeat", listed=["boxes.centers"] if kind == "boxes" else ()
-    )
+# Windows that end with the moment, begin with it, or have matrices and boxes too.
+WINDOWS: dict[str, dict[str, list[int]]] = {
+    "earlier": {"image": [-1, 0]},
+    "later": {"image": [0, 1]},
+    "matrices": {name: [-1, 0] for name in ("image", "intrinsics", "camera_from_reference")},
+    "boxes": {"image": [-1, 0], "boxes.centers": [-1, 0]},
+}
 
 
-@each_value(kind=["provider", "earlier", "later", "matrices", "boxes"], is_decoded=[False, True])
+@each_value(kind=["provider", *WINDOWS], is_decoded=[False, True])
 def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str, is_decoded: bool) -> None:
-    frames = windows_of(provider, kind)
+    frames: DataProvider = provider
+    if kind in WINDOWS:
+        listed = ["boxes.centers"] if kind == "boxes" else ()
+        frames = Windows(provider, WINDOWS[kind], unit="frames", edges="repeat", listed=listed)
     samples = [frames.get_data(number) for number in range(4)]
     decode = [ImageDecoder()]
     if is_decoded:
