@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 import re
 
 import attrs
@@ -107,10 +109,10 @@ def test_what_is_right_passes(data):
 @pytest.mark.parametrize(("path", "change", "words"), CASES)
 def test_the_field_that_breaks_a_rule_is_named(data, path, change, words):
     provider = DrivingProvider(*data, **ALL)
-    group = sample = provider.get_data(1 if path[0] != "map_lines" else 2)
-    for name in path[:-1]:
-        group = group[name]
-    group[path[-1]] = change(group[path[-1]])
+    sample = provider.get_data(2 if path[0] == "map_lines" else 1)
+    *groups, name = path
+    group = functools.reduce(operator.getitem, groups, sample)
+    group[name] = change(group[name])
     pattern = ".*".join(map(re.escape, words.split("...")))
     found = "\n".join(driving_problems(provider, sample))
     assert re.search(pattern, found), found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import operator
 from typing import Any
 
 import cv2
@@ -417,9 +418,8 @@ OF_SAMPLES: list[tuple[Any, tuple[Any, ...], Any, str]] = [
 
 @pytest.mark.parametrize(("step", "path", "value", "words"), OF_SAMPLES)
 def test_samples_that_are_refused(step: Any, path: tuple[Any, ...], value: Any, words: str) -> None:
-    tree = copy.deepcopy(TREES.get(step)) or sweeps_sample(np.random.default_rng(0))
-    group: Any = tree
-    for name in path[:-1]:
-        group = group[name]
-    group |= {path[-1]: value} if path else {}
+    tree: Any = copy.deepcopy(TREES.get(step)) or sweeps_sample(np.random.default_rng(0))
+    if path:
+        *groups, name = path
+        functools.reduce(operator.getitem, groups, tree)[name] = value
     assert_refused(lambda: step(sample_of(tree)), words, FrameworkError)
