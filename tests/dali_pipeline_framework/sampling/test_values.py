@@ -15,3 +15,5 @@ def test_planned_batches() -> None:
     assert PlannedBatch([1, 2]) != [1, 2]
     with pytest.raises(TypeError, match="unhashable"):
         hash(PlannedBatch([1]))
+    padded = PlannedBatch([3, 3], [False, True], is_first=[False, False], is_last=[False, False])
+    assert (padded.is_first.tolist(), padded.is_last.tolist()) == ([False, True], [False, True])
