@@ -30,6 +30,7 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 from support.child_processes import run_process
 from support.gpu_definitions import pretend_gpus
 from support.laws import examples
+from support.steps import KeepsFormat
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers, write_images
 
 from accvlab.dali_pipeline_framework.errors import (
@@ -45,7 +46,6 @@ from accvlab.dali_pipeline_framework.errors import (
     VideoError,
 )
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 from accvlab.dali_pipeline_framework.video.video_index import make_index
@@ -289,25 +289,15 @@ class TestFrames:
         assert read_numbers(bgr) == [*range(1000, 1005)]
 
 
-class _Crop(PipelineStepBase):
-    """Crops the upper left corner of all frames."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        size = self._size
-        data["frames"] = fn.crop(data["frames"], crop=(size, size), crop_pos_x=0.0, crop_pos_y=0.0)
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
-
 class TestPipelines:
     def test_a_failing_step_names_the_video(self, video_of: Any) -> None:
+        class Crop(KeepsFormat):
+            def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+                data["frames"] = fn.crop(data["frames"], crop=(HEIGHT + 1, WIDTH + 1))
+                return data
+
         stream = VideoStreamInput(2)
-        with iterating(stream, 2, [_Crop(HEIGHT + 1)]) as iterator:
+        with iterating(stream, 2, [Crop()]) as iterator:
             stream.feed(video_of(4, "libx264", first_number=100, size=(128, 96)))
             small = stream.feed(video_of(7))
             stream.close()
