@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import av
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -38,12 +39,15 @@ def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:
 
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @each_value(kind=sorted(KINDS), num_threads=[1, 2])
-def test_frames_are_those_of_decoding_from_the_start(
+def test_frames_and_times_are_those_of_decoding_from_the_start(
     video: Callable[[str], Path], kind: str, num_threads: int
 ) -> None:
     path = video(kind)
-    expected = all_frames(path)
-    reader = FrameReader(path, index_video(path), num_threads=num_threads)
+    index, expected = index_video(path), all_frames(path)
+    with av.open(str(path)) as container:
+        assert index.pts.tolist() == [frame.pts for frame in container.decode(video=0)]
+    assert (len(index.pts), index.height, index.width, 3) == expected.shape
+    reader = FrameReader(path, index, num_threads=num_threads)
     order = np.random.default_rng(0).permutation(len(expected))
     for number in order[:: examples(3, 1)]:
         np.testing.assert_array_equal(reader.frames([number]), expected[[number]], err_msg=f"frame {number}")

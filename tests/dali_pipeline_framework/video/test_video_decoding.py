@@ -48,20 +48,6 @@ def test_writes_where_it_is_told(video: Callable[[str], Path]) -> None:
     np.testing.assert_array_equal(out[1], decoded(video("vp9.webm"))[0])
 
 
-def test_sizes_that_change(tmp_path: Path) -> None:
-    parts = [make_video(tmp_path / f"{width}.mkv", 5, "mjpeg", size=(width, 64)) for width in (96, 128)]
-
-    def later(number: int, packet: av.Packet) -> av.Packet:
-        packet.pts = packet.dts = packet.pts + (1000 if number > 5 else 0)  # the last of a file is empty
-        return packet
-
-    path = copy_packets(parts, tmp_path / "both.mkv", later)
-    with pytest.raises(
-        VideoError, match=r"both.mkv' changes from 96 x 64 to 128 x 64 pixels after 5 decoded frames, at 1.000 s"
-    ):
-        decoded(path)
-
-
 @pytest.mark.parametrize(
     ("name", "codec", "frame"),
     [("a.avi", "mjpeg", 3), ("a.mp4", "libx264", 12), ("a.webm", "libvpx-vp9", 20), ("a.mkv", "libx265", 3)],

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from support.gpu_definitions import pretend_gpus
 from support.refusals import assert_refused
-from support.videos import HEIGHT, WIDTH, copy_packets, make_video, read_numbers, with_content, write_images
-from video_kinds import ALT_REF, KINDS, without_its_start
+from support.videos import copy_packets, make_video, read_numbers, with_content, write_images
+from video_kinds import ALT_REF, without_its_start
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.operators.encoded_videos import why_not_in_graph
@@ -31,17 +31,6 @@ from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 def decoded_times(path: Path, stream: int = 0) -> list[int | None]:
     with av.open(str(path)) as container:
         return [frame.pts for frame in container.decode(video=stream)]
-
-
-@pytest.mark.filterwarnings("ignore:.*several video streams")
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_frames_are_those_that_decoding_gives(video: Callable[[str], Path], kind: str) -> None:
-    path = video(kind)
-    index = index_video(path)
-    times = decoded_times(path)
-    assert index.pts.tolist() == times
-    assert (index.width, index.height) == (WIDTH, HEIGHT)
-    assert (np.diff(index.pts) > 0).all()
 
 
 def test_facts(video: Callable[[str], Path]) -> None:

@@ -11,26 +11,9 @@ from support.videos import B_FRAMES, OPEN_GOP, copy_packets, make_video
 
 NUM_FRAMES = 40
 IRREGULAR = [
-    0,
-    10,
-    50,
-    55,
-    90,
-    200,
-    240,
-    260,
-    300,
-    1000,
-    1001,
-    1100,
-    1150,
-    1200,
-    1230,
-    1300,
-    1400,
-    1450,
-    1500,
-    1600,
+    *(0, 10, 50, 55, 90, 200, 240, 260, 300, 1000),
+    *(1001, 1100, 1150, 1200, 1230),
+    *range(1300, 1800, 100),
 ]
 ALT_REF = {"auto-alt-ref": "1", "lag-in-frames": "19", "g": "30", "deadline": "good", "cpu-used": "5", "b": "100k"}
 INTRA_REFRESH = {"preset": "veryfast", "x264-params": "keyint=12:intra-refresh=1:bframes=0"}
@@ -39,6 +22,14 @@ INTERLACED = {
     "preset": "veryfast",
     "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:interlaced=1:tff=1",
 }
+
+
+def zeroed(source: Path, path: Path, position: int, length: int = 200) -> Path:
+    """Copy a file with some bytes set to 0: damage that FFmpeg does not report."""
+    content = bytearray(source.read_bytes())
+    content[position : position + length] = bytes(len(content[position : position + length]))
+    path.write_bytes(content)
+    return path
 
 
 def with_edit_list(source: Path, path: Path, num_frames: int) -> Path:
