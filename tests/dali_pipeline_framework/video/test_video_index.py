@@ -85,7 +85,7 @@ def encoded(source: Path, path: Path) -> None:
     [
         ("h264_b.avi", r"the container \(avi\) does not keep the times of frames of h264", encoded),
         ("h264.h264", r"the container \(h264\) does not keep the times of frames of h264", encoded),
-        ("h264_fields.ts", "it is interlaced, so that a packet may be half of a frame", encoded),
+        ("h264_interlaced.ts", "it is interlaced, so that a packet may be half of a frame", encoded),
         ("mpeg1.mpg", r"the container \(mpeg\) does not keep the times of frames of mpeg1video", copied),
     ],
 )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import av
-from field_pictures import make_field_pictures
 from support.videos import B_FRAMES, OPEN_GOP, copy_packets, make_video
 
 NUM_FRAMES = 40
@@ -32,15 +31,16 @@ def zeroed(source: Path, path: Path, position: int, length: int = 200) -> Path:
     return path
 
 
-def with_edit_list(source: Path, path: Path, num_frames: int) -> Path:
-    """Copy a video with a presentation that begins some frames later."""
+def _edited(folder: Path, path: Path) -> Path:
+    """A video with a presentation that begins with frame 7."""
 
     def earlier(number: int, packet: av.Packet) -> av.Packet:
-        packet.pts -= num_frames * 512
-        packet.dts -= num_frames * 512
+        packet.pts -= 7 * 512
+        packet.dts -= 7 * 512
         return packet
 
-    return copy_packets(source, path, earlier, options={"avoid_negative_ts": "disabled"})
+    whole = make_video(folder / "edited_source.mp4", NUM_FRAMES, "libx264", options=B_FRAMES["libx264"])
+    return copy_packets(whole, path, earlier, options={"avoid_negative_ts": "disabled"})
 
 
 def without_its_start(source: Path, path: Path, num_packets: int) -> Path:
@@ -48,16 +48,9 @@ def without_its_start(source: Path, path: Path, num_packets: int) -> Path:
     return copy_packets(source, path, lambda number, packet: packet if number >= num_packets else None)
 
 
-def _edited(folder: Path, path: Path) -> Path:
-    return with_edit_list(
-        make_video(folder / "edited_source.mp4", NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]), path, 7
-    )
-
-
 def _headless(folder: Path, path: Path) -> Path:
-    return without_its_start(
-        make_video(folder / "whole.ts", NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]), path, 17
-    )
+    whole = make_video(folder / "whole.ts", NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"])
+    return without_its_start(whole, path, 17)
 
 
 # fmt: off
@@ -79,7 +72,6 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "h264_edit_list.mp4": _edited,
     "h264_headless.ts": _headless,
     "h264_interlaced.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTERLACED),
-    "h264_fields.mkv": lambda folder, path: make_field_pictures(path, NUM_FRAMES, is_joined=True),
     "h264_irregular.mp4": lambda folder, path: make_video(
         path, 20, "libx264", times=IRREGULAR, options=B_FRAMES["libx264"]),
     "h264_fragments.mp4": lambda folder, path: make_video(
@@ -99,7 +91,7 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
 REFUSED: dict[str, Callable[[Path, Path], Path]] = {
     "h264_b.avi": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264.h264": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
-    "h264_fields.ts": lambda folder, path: make_field_pictures(path, NUM_FRAMES, is_joined=False),
+    "h264_interlaced.ts": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTERLACED),
     "mpeg1.mpg": lambda folder, path: make_video(path, NUM_FRAMES, "mpeg1video", options={"g": "12", "bf": "2"}),
 }
 # fmt: on
