@@ -287,6 +287,7 @@ class TestRefused:
             ),
             ({"filenames": None, "file_root": "x", "labels": [1]}, "with `file_root`, folders are labels"),
             ({"colors": "bt709"}, "`colors` must be one of 'stream', 'bt601', 'dali', got 'bt709'"),
+            ({"storage_options": "key"}, "`storage_options` must be a dict, got str"),
             ({"num_decoder_threads": 0}, "`num_decoder_threads` must be"),
             ({"num_batch_threads": 0}, "`num_batch_threads` must be"),
             ({"max_open_decoders": 0}, "`max_open_decoders` must be"),

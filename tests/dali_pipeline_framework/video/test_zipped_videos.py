@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.file_server import FileServer
+from support.laws import each_value
 from support.videos import read_numbers
 
 from accvlab.dali_pipeline_framework import RemoteReading
@@ -49,8 +50,9 @@ def frames_of(videos: Any) -> list[int]:
         provider.close()
 
 
-@pytest.mark.parametrize("spelling", ["{}/clips", "{}/clips/*.mp4", f"{{}}/{MEMBER}", f"zip://{MEMBER}::{{}}"])
-@pytest.mark.parametrize("place", ["folder", "server"])
+@each_value(
+    spelling=["{}/clips", "{}/clips/*.mp4", f"{{}}/{MEMBER}", f"zip://{MEMBER}::{{}}"], place=["folder", "server"]
+)
 def test_videos_are_found_and_read(archive: Path, server: FileServer, spelling: str, place: str) -> None:
     path = spelling.format(archive if place == "folder" else f"{server.url}/all.zip")
     videos = Videos(path, storage_options=FAST)
