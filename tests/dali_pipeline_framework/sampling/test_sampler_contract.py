@@ -658,12 +658,10 @@ STREAM = StreamingSequenceSampler([3, 4])
         (lambda: StreamingSequenceSampler([3, 0, 2]), r"`sequence_lengths` must be at least 1, but length 1 is 0"),
         (lambda: SequenceSampler(1, [3, 0], 0), "`sequence_lenghts` must be at least 1, but length 1 is 0"),
         (lambda: SequenceSampler(3, [2, 2], 0), r"must be at least the total batch size\. Got 2.*3 slots"),
-        (lambda: SequenceSampler(0, [1], 0), "`total_batch_size` must be a whole number of at least 1"),
         (lambda: ShuffledSampler(0), "`num_samples` must be a whole number of at least 1, got 0"),
         (lambda: ShuffledSampler(2**70), r"`num_samples` must be at most 2\*\*62, got 1180591620717411303424"),
         (lambda: WeightedSampler([1, -1]), r"finite and at least 0, but weights\[1\] is -1"),
         (lambda: WeightedSampler([1], num_per_epoch=0), "`num_per_epoch` must be .* at least 1"),
-        (lambda: WeightedSampler([1], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
         (
             lambda: StreamingSequenceSampler([3, 4], weights=[1, 2], shuffle=False),
             "`weights` do not go with `shuffle=False`, since draws by weight are random",
@@ -673,7 +671,6 @@ STREAM = StreamingSequenceSampler([3, 4])
             lambda: StreamingSequenceSampler([3, 4], num_per_epoch=5),
             "`num_per_epoch` goes with `weights`.*got 5 without weights",
         ),
-        (lambda: ShuffledSampler(9, shuffle="no"), "`shuffle` must be True or False, got 'no'"),
         (lambda: StreamingSequenceSampler([3], shuffle=None), "`shuffle` must be True or False, got None"),
         (lambda: StreamingSequenceSampler([3], cut_sequences=[0]), "`cut_sequences` must be True or False"),
         # mixtures; of rates more in `test_mixture_schedule.py`
@@ -681,9 +678,7 @@ STREAM = StreamingSequenceSampler([3, 4])
         (lambda: MixedSampler(SAMPLES, [1]), "must be a sequence of samplers, .* got ShuffledSampler"),
         (lambda: MixedSampler([BackwardSampler(9, 3)], [1.0]), "Sampler 0 of a mixture must be one of"),
         (lambda: MixedSampler([SAMPLES], [1.0], offsets=np.array(3)), "must be a sequence of .* got array"),
-        (lambda: MixedSampler([SAMPLES], np.array(1.0)), "must be a sequence of numbers above 0, got array"),
         (lambda: MixedSampler([SAMPLES], [1.0], offsets=[2**63]), r"`offsets` must be at most 2\*\*62"),
-        (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
         (
             lambda: MixedSampler([WeightedSampler([1], num_per_epoch=2**62)] * 2, [0.5, 0.5]),
             r"`num_per_epoch` must be at most 2\*\*62",
@@ -698,7 +693,6 @@ STREAM = StreamingSequenceSampler([3, 4])
         (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=0), "`num_per_epoch` must be .* at least 1"),
         # the rest
         (lambda: ShuffledSampler(9, 0), "`total_batch_size` must be a whole number of at least 1, got 0"),
-        (lambda: SAMPLES.with_settings(total_batch_size=0), "`total_batch_size` must be .* at least 1, got 0"),
         (lambda: ShuffledSampler(9, seed=-1), "`seed` must be a whole number of at least 0, got -1"),
         (lambda: ShuffledSampler(9, last_batch=np.array(["pad", "drop"])), r"`last_batch` must be .* got array\("),
         (lambda: SAMPLES.with_settings(last_batch="keep"), "`last_batch` must be 'drop', .* got 'keep'"),
@@ -708,7 +702,6 @@ STREAM = StreamingSequenceSampler([3, 4])
         ),
         # asked too early, or for what is not there
         (lambda: SAMPLES.plan_batch(0, 0), "size of the ShuffledSampler is not set.*Give `total_batch_size`"),
-        (lambda: STREAM.get_next_batch_indices(), "batch size of the StreamingSequenceSampler is not set"),
         (lambda: ShuffledSampler(3, 4).num_batches(0), r"3 sample\(s\) for 4 slots with last_batch='drop'"),
         (lambda: ShuffledSampler(10, 4).plan_batch(0, 2), "has the batches 0 .. 1, requested: batch 2"),
         (lambda: SequenceSampler(1, [3], 0).plan_batch(1, 0), "no epoch but 0, requested: 1"),
@@ -716,7 +709,6 @@ STREAM = StreamingSequenceSampler([3, 4])
         (lambda: PlannedBatch([1.5, 2.0]), "must be whole numbers, got float64"),
         (lambda: PlannedBatch([[1], [2]]), r"`indices` must be of shape \(B,\), got shape \(2, 1\)"),
         (lambda: PlannedBatch([1, 2], frame=[0]), r"`frame` must have the shape \(2,\).*slot. Got .* \(1,\)"),
-        (lambda: PlannedBatch([1, 2], [False]), r"`is_padding` must have .*one entry per slot"),
     ],
 )
 def test_bad_settings_are_refused(create: Callable[[], object], message: str) -> None:
@@ -744,8 +736,6 @@ class Wrong(BackwardSampler):
             "multiple of the number of shards: ShuffledSampler .* of 4 for 3",
         ),
         (ShuffledSampler(12, 4), {"num_shards": 2, "shard_id": 2}, r"`shard_id` must be in \[0, 1\]"),
-        (StreamingSequenceSampler([6, 7], 2), {}, "set up for 13 samples, but the data set has only 12"),
-        (WeightedSampler([1] * 13, 4), {}, "set up for 13 samples, but the data set has only 12"),
         (
             MixedSampler([ShuffledSampler(6), ShuffledSampler(7)], [0.5, 0.5], 2, offsets=[0, 6]),
             {},
@@ -758,7 +748,6 @@ class Wrong(BackwardSampler):
         (ShuffledSampler, {}, "`sampler` must be of the class SamplerBase, or .*, got .* Create an object of"),
         (ShuffledSampler(12, 4), {"context_name": "index"}, "the blueprint has a field `index` already"),
         (ShuffledSampler(12, 4), {"context_name": ""}, "`context_name` must be a text"),
-        (ShuffledSampler(12, 4), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1, got 0"),
         (Wrong([1, 2, 3]), {}, r"Wrong.plan_batch must plan all 4 slots, got 3"),
         (Wrong([1, 2, 12, 3]), {}, r"Wrong chose sample 12, but the data set has the samples 0 .. 11"),
         (Wrong([1, 2, 3, -1]), {}, r"Wrong chose sample -1, but the data set has the samples 0 .. 11"),

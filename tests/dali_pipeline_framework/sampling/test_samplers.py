@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import pickle
 import tracemalloc
@@ -114,43 +115,47 @@ class TestSequenceSampler:
         assert peak < 20 * 16_000  # an order has 16 kB: one per slot, and a few for what is computed
 
 
-class UncopiedSampler(SamplerBase):
-    """Delivers batches of one sample, without end; cannot be copied."""
+class Repeating:
+    """Delivers given epochs again and again, or the first one as an endless stream.
 
-    is_epoch_based, length = False, None
+    It has the members of a `SamplerBase`, which it is not derived from.
+    """
 
-    def __init__(self, fails_at: int | None = None, error: type[BaseException] = ZeroDivisionError) -> None:
-        self.next, self.fails_at, self.error = 0, fails_at, error
+    is_epoch_based, length = True, None
 
-    def get_next_batch_indices(self) -> list[int]:
-        self.next += 1
-        if self.next - 1 == self.fails_at:
-            raise self.error
-        return [(self.next - 1) % 10]
-
-    def reset(self) -> None:
-        raise NotImplementedError
-
-    def __deepcopy__(self, memo: object) -> SamplerBase:
-        raise TypeError
-
-
-class Underived:
-    """Has the members of a `SamplerBase`, which it is not derived from; epoch ``e`` begins with sample ``e``."""
-
-    is_epoch_based, length = True, 2
-
-    def __init__(self) -> None:
+    def __init__(self, *epochs: list[list[int]], is_epoch_based: bool = True) -> None:
+        self.epochs, self.is_epoch_based = epochs, is_epoch_based
         self.epoch = self.batch = 0
 
     def get_next_batch_indices(self) -> list[int]:
-        if self.batch == self.length:
+        batches = self.epochs[self.epoch % len(self.epochs)]
+        if self.is_epoch_based and self.batch == len(batches):
             raise StopIteration
         self.batch += 1
-        return [self.epoch + 2 * self.batch - 2, self.epoch + 2 * self.batch - 1]
+        return batches[(self.batch - 1) % len(batches)]
 
     def reset(self) -> None:
         self.epoch, self.batch = self.epoch + 1, 0
+
+
+class UncopiedSampler(Repeating):
+    """Delivers batches of one sample, without end; cannot be copied."""
+
+    def __init__(self, fails_at: int | None = None, error: type[BaseException] = ZeroDivisionError) -> None:
+        super().__init__([[index] for index in range(10)], is_epoch_based=False)
+        self.fails_at, self.error = fails_at, error
+
+    def get_next_batch_indices(self) -> list[int]:
+        batch = super().get_next_batch_indices()
+        if self.batch - 1 == self.fails_at:
+            raise self.error
+        return batch
+
+    def __deepcopy__(self, memo: object) -> UncopiedSampler:
+        raise TypeError
+
+
+TWO_EPOCHS: Any = Repeating([[0, 1], [2, 3]], [[1, 2], [3, 4]])
 
 
 def batch_of(data_input: SamplerInputCallable, batch: int, epoch: int = 0) -> list[int]:
@@ -170,7 +175,7 @@ class TestSamplerInputCallable:
 
     @pytest.mark.parametrize("py_num_workers", [0, 1])
     def test_a_sampler_need_not_be_derived_from_the_base_class(self, py_num_workers: int) -> None:
-        data_input = SamplerInputCallable(IndexProvider(10), cast(Any, Underived()), 100, 2)
+        data_input = SamplerInputCallable(IndexProvider(10), TWO_EPOCHS, 100, 2)
         with make_iterator(data_input, batch_size=2, py_num_workers=py_num_workers) as iterator:
             assert indices(iterator) == [[0, 1], [2, 3]]
             assert indices(iterator) == [[1, 2], [3, 4]]
@@ -221,9 +226,9 @@ class TestSamplerInputCallable:
     @pytest.mark.parametrize("sampler_class", [LockedSampler, GeneratorSampler])
     def test_what_cannot_be_pickled_is_played_into_a_table(self, sampler_class: type[SamplerBase]) -> None:
         data_input = SamplerInputCallable(IndexProvider(10), sampler_class(), 6, 0)
-        copy = pickle.loads(pickle.dumps(data_input))
-        assert [batch_of(copy, batch) for batch in (1, 0)] == [[4, 5, 6, 7], [0, 1, 2, 3]]
-        assert copy.length == data_input.length
+        sent = pickle.loads(pickle.dumps(data_input))
+        assert [batch_of(sent, batch) for batch in (1, 0)] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+        assert sent.length == data_input.length
         endless = SamplerInputCallable(IndexProvider(10), sampler_class())
         words = f"{sampler_class.__name__} cannot be pickled...give `max_num_iterations`"
         assert_refused(lambda: pickle.dumps(endless), words)
@@ -231,11 +236,11 @@ class TestSamplerInputCallable:
     def test_batches_are_played_once_and_not_before_they_are_requested(self) -> None:
         sampler = UncopiedSampler()
         data_input = SamplerInputCallable(IndexProvider(10), sampler)
-        assert sampler.next == 1
+        assert sampler.batch == 1
         first = [batch_of(data_input, batch) for batch in (5, 0, 2)]
-        assert sampler.next == 6
+        assert sampler.batch == 6
         assert [batch_of(data_input, batch) for batch in (5, 0, 2)] == first == [[5], [0], [2]]
-        assert sampler.next == 6
+        assert sampler.batch == 6
 
     def test_a_sampler_that_has_failed_does_not_skip_a_batch(self) -> None:
         data_input = SamplerInputCallable(IndexProvider(10), UncopiedSampler(fails_at=3))
@@ -252,7 +257,7 @@ class TestSamplerInputCallable:
 
 class TestSamplerInputIterable:
     def test_delivers_the_epochs_of_a_sampler_also_of_one_that_is_not_derived_from_the_base_class(self) -> None:
-        data_input = SamplerInputIterable(IndexProvider(10), cast(Any, Underived()))
+        data_input = SamplerInputIterable(IndexProvider(10), copy.deepcopy(TWO_EPOCHS))
         epochs = [[[int(value) for value in field] for (field,) in data_input] for _ in range(2)]
         assert epochs == [[[0, 1], [2, 3]], [[1, 2], [3, 4]]]
 
@@ -291,26 +296,6 @@ def test_sample_counts(policy: LastBatch) -> None:
         assert counts == SampleCounts(4, 12, 7, 5, *((5, 0) if policy == "wrap" else (0, 5)))
 
 
-class Repeating(SamplerBase):
-    """Delivers given epochs again and again, or the first one as an endless stream."""
-
-    is_epoch_based, length = True, None
-
-    def __init__(self, *epochs: list[list[int]], is_epoch_based: bool = True) -> None:
-        self.epochs, self.is_epoch_based = epochs, is_epoch_based
-        self.epoch = self.batch = 0
-
-    def get_next_batch_indices(self) -> list[int]:
-        batches = self.epochs[self.epoch % len(self.epochs)]
-        if self.is_epoch_based and self.batch == len(batches):
-            raise StopIteration
-        self.batch += 1
-        return batches[(self.batch - 1) % len(batches)]
-
-    def reset(self) -> None:
-        self.epoch, self.batch = self.epoch + 1, 0
-
-
 class TestVisitsOfStatefulSamplers:
     """How often a sample came before in the epoch, on all shards, gives each delivery draws of its own."""
 
@@ -345,8 +330,11 @@ class TestVisitsOfStatefulSamplers:
         assert len({*planned.visit.tolist()}) == 5
 
     def test_a_sample_is_augmented_anew_whenever_it_comes(self) -> None:
+        class Derived(Repeating, SamplerBase):
+            """Of which a `DataLoader` can tell that it is a sampler."""
+
         def loader() -> DataLoader:
-            sampler = Repeating([[0, 1, 2, 2]], is_epoch_based=False)
+            sampler = Derived([[0, 1, 2, 2]], is_epoch_based=False)
             settings: dict[str, Any] = {"steps_per_epoch": 2, "num_workers": 0, "output_type": "numpy"}
             return DataLoader(IndexProvider(3), steps=[Drawer(UniformDraw("a"))], sampler=sampler, **settings)
 

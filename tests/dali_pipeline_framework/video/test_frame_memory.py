@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import numpy.typing as npt
 from hypothesis import given
@@ -54,16 +52,3 @@ def test_limit() -> None:
     one = memory.array((300,))
     del one
     assert memory.num_kept_bytes == 0
-
-
-def test_threads() -> None:
-    memory = FrameMemory()
-
-    def use(number: int) -> None:
-        for round_ in range(300):
-            array = memory.array((64 + round_ % 2,))
-            array[:] = number
-            assert (array == number).all()
-
-    with ThreadPoolExecutor(4) as threads:
-        assert [*threads.map(use, range(4))] == [None] * 4

@@ -13,11 +13,9 @@ from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
-from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.video import (
     DecodingStatistics,
-    VideoFrameDataProvider,
     Videos,
 )
 
@@ -41,8 +39,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-def numbers_of(batch: Any, name: str = "frames") -> list[list[int]]:
-    return [read_numbers(np.asarray(frames)) for frames in batch[name]]
+def numbers_of(batch: Any) -> list[list[int]]:
+    return [read_numbers(np.asarray(frames)) for frames in batch["frames"]]
 
 
 def expected_clip(sample: int, length: int, step: int) -> list[int]:
@@ -94,22 +92,6 @@ class TestStreaming:
         assert batches == [[[n, n + 1, n + 2], [15 + n, 16 + n, 17 + n]] for n in range(0, 15, 3)]
         # The second slot starts at 15, three frames behind a key frame; the first one passes that.
         assert provider.statistics == DecodingStatistics(30, 33, 1, 2)
-
-    def test_cameras(self, files: list[Path]) -> None:
-        provider = video_clips(Videos(cameras={"front": files[:3], "left": files[3:]}, tolerance_s=0.01), 5)
-        for batch in self.stream(provider, 3):
-            front, left = numbers_of(batch["front"]), numbers_of(batch["left"])
-            assert left == [[300 + n for n in clip] for clip in front]
-        assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
-
-    def test_clips_beyond_the_end(self, files: list[Path]) -> None:
-        provider = VideoFrameDataProvider(files, num_kept_frames=4)
-        clips = Windows(provider, {"image": range(4)}, unit="frames", step=3, edges="repeat")
-        seen = [clip for batch in self.stream(clips, 2, shuffle=False) for clip in numbers_of(batch, "image")]
-        assert {tuple(clip) for clip in seen} == {
-            tuple(100 * v + min(start + k, 29) for k in range(4)) for v in range(6) for start in range(0, 30, 3)
-        }
-        assert provider.statistics.num_decoded == 180
 
 
 def test_failure_names_video_and_frame(tmp_path: Path) -> None:

@@ -11,13 +11,11 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from support.loaders import make_loader
 from support.recordings import video_provider
 from support.videos import B_FRAMES, make_video, read_numbers
 from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 EVERY_40_MS = [40 * n for n in range(20)]
@@ -57,23 +55,6 @@ def test_repr(rig: dict[str, list[Path]]) -> None:
     assert repr(VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))) == (
         "VideoFrameDataProvider(25 frames, 2 recordings of 2 cameras in 4 files)"
     )
-
-
-def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
-    names = {
-        "path_name": "path",
-        "recording_number_name": "number",
-        "frame_number_name": "n",
-        "timestamp_name": "t",
-    }
-    provider = VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01, labels=[7, 8]), **names)
-    data_input = ShuffledShardedInputCallable(provider, 1, shuffle=False)
-    with make_loader(data_input) as loader:
-        batch = next(batch for number, batch in enumerate(loader) if number == 17)
-    assert batch["front"]["path"] == [str(rig["front"][1])]
-    assert batch["left"]["path"] == [str(rig["left"][1])]
-    assert (batch["label"].tolist(), batch["number"].tolist()) == ([[8]], [1])
-    assert [*batch["front"]] == [*provider.sample_data_structure["front"].keys()]
 
 
 def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
@@ -147,15 +128,6 @@ def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
     assert read_numbers(first["front"]["frames"]) == [102, 103]
     assert read_numbers(first["left"]["frames"]) == [300, 301]
     assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
-
-
-def test_padding(rig: dict[str, list[Path]]) -> None:
-    videos = Videos(cameras={name: files[1] for name, files in rig.items()})
-    provider = video_clips(videos, 6, edges="repeat", frame_number_name="frame_num")
-    sample = provider.get_data(1)["left"]
-    assert sample["frame_num"].tolist() == [6, 7, 7, 7, 7, 7]
-    assert sample["frames_is_pad"].tolist() == [False, False, True, True, True, True]
-    assert read_numbers(sample["frames"]) == [300 + n for n in sample["frame_num"].tolist()]
 
 
 @pytest.mark.parametrize(
