@@ -128,38 +128,25 @@ def _read_arrow_log(path: Path) -> None:
         read_points(file, "lidar", row, names).sum()
 
 
-def _nuscenes(folder: Path) -> Path:
-    records = [
-        {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key_frame": True}
-        for number in range(20)
-    ]
-    (folder / "sample.json").write_text(json.dumps(records, indent=0))
-    return folder / "sample.json"
+def _json(name: str, value: Any) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / name).write_text(json.dumps(value, indent=0))
+        return folder / name
+
+    return write
+
+
+SAMPLES = [
+    {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key_frame": True}
+    for number in range(20)
+]
+MESSAGES = [{"utime": number, "pos": [1, 2.5, 3]} for number in range(20)]
 
 
 def _read_nuscenes(path: Path) -> None:
     tables._PIECE = 256
     table = tables.read_table(path, "token", "timestamp", "translation", "is_key_frame")
     table.rows_of(table, "token")
-
-
-def _can_bus(folder: Path) -> Path:
-    messages = [{"utime": number, "pos": [1, 2.5, 3]} for number in range(20)]
-    (folder / "scene_pose.json").write_text(json.dumps(messages))
-    return folder / "scene_pose.json"
-
-
-def _read_can_bus(path: Path) -> None:
-    _messages(path, {"pos": 3})
-
-
-def _split(folder: Path) -> Path:
-    (folder / "split.json").write_text(json.dumps(["scene-0001", "scene-0002"]))
-    return folder / "split.json"
-
-
-def _read_split(path: Path) -> None:
-    chosen_by_split(path, [])
 
 
 def _read_lerobot(path: Path) -> None:
@@ -173,16 +160,11 @@ def _features(folder: Path) -> Path:
     return folder / "features.csv"
 
 
-def _read_features(path: Path) -> None:
-    published_layout(Storage(path.parent))
-
-
-def _kitti(part: str) -> Callable[[Path], Path]:
-    return lambda folder: write_tracking(folder / "kitti") / part / "0000.txt"
-
-
-def _read_kitti(path: Path) -> None:
-    tracking_index(path.parents[1], ["0000"], True, 10, RequestedParts({"boxes": True}))
+def _kitti(part: str) -> Kind:
+    return Kind(
+        lambda folder: write_tracking(folder / "kitti") / part / "0000.txt",
+        lambda path: tracking_index(path.parents[1], ["0000"], True, 10, RequestedParts({"boxes": True})),
+    )
 
 
 # --- archives and arrays --------------------------------------------------------------------------------------
@@ -247,14 +229,14 @@ KINDS = {
     "arrow": Kind(_feather("zstd"), _read_arrow_file),
     "arrow, not compressed": Kind(_feather("uncompressed"), _read_arrow_file),
     "arrow log": Kind(_arrow_log, _read_arrow_log),
-    "table of nuscenes": Kind(_nuscenes, _read_nuscenes),
-    "can bus": Kind(_can_bus, _read_can_bus),
-    "split": Kind(_split, _read_split),
+    "table of nuscenes": Kind(_json("sample.json", SAMPLES), _read_nuscenes),
+    "can bus": Kind(_json("scene_pose.json", MESSAGES), lambda path: _messages(path, {"pos": 3})),
+    "split": Kind(_json("split.json", ["scene-0001", "scene-0002"]), lambda path: chosen_by_split(path, [])),
     "lerobot": Kind(lambda folder: write_lerobot(folder / "lerobot") / "meta" / "info.json", _read_lerobot),
-    "physical_ai": Kind(_features, _read_features),
-    "kitti labels": Kind(_kitti("label_02"), _read_kitti),
-    "kitti calibration": Kind(_kitti("calib"), _read_kitti),
-    "kitti poses": Kind(_kitti("oxts"), _read_kitti),
+    "physical_ai": Kind(_features, lambda path: published_layout(Storage(path.parent))),
+    "kitti labels": _kitti("label_02"),
+    "kitti calibration": _kitti("calib"),
+    "kitti poses": _kitti("oxts"),
     "zip": Kind(_zip, _read_archive),
     "tar": Kind(_tar, _read_archive),
     "header of an index": Kind(_index("header.json"), _read_index),

@@ -25,41 +25,16 @@ from accvlab.dali_pipeline_framework.video import FrameReader, index_video
 from accvlab.dali_pipeline_framework.video.decoded_clips import decoded_clip
 from accvlab.dali_pipeline_framework.video.encoded_clips import EncodedClip
 
-# fmt: off
-MORE_KINDS: dict[str, Callable[[Path], Path]] = {
-    "av1.mp4": lambda path: make_video(
-        path, 30, "libsvtav1", size=(128, 96), options={"preset": "12", "svtav1-params": "keyint=12"}),
-    "h264_pyramid.mp4": lambda path: make_video(
-        path, 30, "libx264", options={"preset": "veryfast", "x264-params":
-            "keyint=12:min-keyint=12:bframes=4:b-pyramid=2:b-adapt=0:open-gop=1:scenecut=0:ref=4"}),
-    "hevc_10_bit.mp4": lambda path: make_video(path, 20, "libx265", pixel_format="yuv420p10le"),
-}
-# fmt: on
-
 
 def decoded(clip: EncodedClip) -> np.ndarray:
     return decoded_clip(np.frombuffer(clip.file, np.uint8), clip.numbers, "dali")
 
 
-@pytest.fixture(scope="module")
-def cut_video(video: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    folder, made = tmp_path_factory.mktemp("more"), dict[str, Path]()
-
-    def get(kind: str) -> Path:
-        if kind in KINDS:
-            return video(kind)
-        if kind not in made:
-            made[kind] = MORE_KINDS[kind](folder / kind)
-        return made[kind]
-
-    return get
-
-
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.filterwarnings("ignore:Frames of the video")
-@spread("kind", [*KINDS, *MORE_KINDS], 9)
-def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, cut_video: Callable[[str], Path]) -> None:
-    path = cut_video(kind)
+@spread("kind", KINDS, 9)
+def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, video: Callable[[str], Path]) -> None:
+    path = video(kind)
     index = index_video(path)
     reader, cutter = FrameReader(path, index, colors="dali"), FrameReader(path, index)
     last = index.num_frames - 1

@@ -79,12 +79,9 @@ def iterating(
     **arguments: Any,
 ) -> DALIStructuredOutputIterator:
     definition = PipelineDefinition(stream, [*steps])
-    has_frames = definition.check_and_get_output_data_structure().has_child("frames")
-    ragged = {"frames": "list"} if has_frames else "raise"
     pipeline = definition.get_dali_pipeline(batch_size=batch_size, num_threads=1, **pipeline_arguments)
-    return DALIStructuredOutputIterator(
-        pipeline=pipeline, **{"output_type": "numpy", "ragged": ragged, **arguments}
-    )
+    how = {"output_type": "numpy", "ragged": {"frames": "list"}, **arguments}
+    return DALIStructuredOutputIterator(pipeline=pipeline, **how)
 
 
 def numbers(batch: Any) -> list[list[int]]:

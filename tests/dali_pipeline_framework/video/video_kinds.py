@@ -17,6 +17,10 @@ IRREGULAR = [
 ALT_REF = {"auto-alt-ref": "1", "lag-in-frames": "19", "g": "30", "deadline": "good", "cpu-used": "5", "b": "100k"}
 INTRA_REFRESH = {"preset": "veryfast", "x264-params": "keyint=12:intra-refresh=1:bframes=0"}
 
+PYRAMID = {
+    "preset": "veryfast",
+    "x264-params": "keyint=12:min-keyint=12:bframes=4:b-pyramid=2:b-adapt=0:open-gop=1:scenecut=0:ref=4",
+}
 INTERLACED = {
     "preset": "veryfast",
     "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:interlaced=1:tff=1",
@@ -82,6 +86,9 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "vp9_irregular.webm": lambda folder, path: make_video(path, 20, times=IRREGULAR),
     "two_streams.mkv": lambda folder, path: make_video(
         path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"], num_streams=2, with_audio=True),
+    "av1.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libsvtav1", options={"preset": "12", "g": "12"}),
+    "h264_pyramid.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=PYRAMID),
+    "hevc_10_bit.mp4": lambda folder, path: make_video(path, 20, "libx265", pixel_format="yuv420p10le"),
     "one_frame.webm": lambda folder, path: make_video(path, 1),
 }
 # fmt: on
