@@ -204,8 +204,7 @@ class TestSamplerInputCallable:
         assert batch_of(data_input, 0, 1) == [1, 2, 3, 4]
         with pytest.raises(StopIteration):
             batch_of(data_input, 1, 1)
-        with pytest.raises(RuntimeError, match="used up"):
-            batch_of(data_input, 0, 2)
+        assert_refused(lambda: batch_of(data_input, 0, 2), "used up", RuntimeError)
 
     def test_an_endless_sampler_is_left_alone_and_has_no_length(self) -> None:
         sampler = EndlessSampler()
@@ -251,8 +250,7 @@ class TestSamplerInputCallable:
         data_input = SamplerInputCallable(IndexProvider(10), UncopiedSampler(fails_at=1, error=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             batch_of(data_input, 1)
-        with pytest.raises(RuntimeError, match="UncopiedSampler was interrupted"):
-            batch_of(data_input, 1)
+        assert_refused(lambda: batch_of(data_input, 1), "UncopiedSampler was interrupted", RuntimeError)
 
 
 class TestSamplerInputIterable:

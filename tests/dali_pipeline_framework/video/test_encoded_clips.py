@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from support.laws import examples, spread
 from support.refusals import assert_refused
 from support.videos import OPEN_GOP, damage, make_video, read_numbers
 from support.windows import video_clips
-from video_kinds import KINDS, without_its_start
+from video_kinds import KINDS, VideoOf, without_its_start
 
 from accvlab.dali_pipeline_framework import VideoFrameDataProvider, Videos
 from accvlab.dali_pipeline_framework.errors import FieldValueError, VideoError
@@ -33,7 +32,7 @@ def decoded(clip: EncodedClip) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.filterwarnings("ignore:Frames of the video")
 @spread("kind", KINDS, 9)
-def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, video: Callable[[str], Path]) -> None:
+def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, video: VideoOf) -> None:
     path = video(kind)
     index = index_video(path)
     reader, cutter = FrameReader(path, index, colors="dali"), FrameReader(path, index)
@@ -69,7 +68,7 @@ def test_each_frame_of_a_recording_that_begins_between_key_frames_can_be_cut_out
     cutter.close()
 
 
-def test_a_file_has_the_packets_from_the_key_frame_to_the_last_frame(video: Callable[[str], Path]) -> None:
+def test_a_file_has_the_packets_from_the_key_frame_to_the_last_frame(video: VideoOf) -> None:
     path = video("h264_b.mp4")
     clip = FrameReader(path, index_video(path)).cut([16, 14])
     with av.open(io.BytesIO(clip.file)) as file:
@@ -87,7 +86,7 @@ def test_a_file_has_the_packets_from_the_key_frame_to_the_last_frame(video: Call
     assert len(clip.file) < sum(packet.size for packet in packets) + 1200
 
 
-def test_edit_lists_rotation_and_times_are_left_behind(video: Callable[[str], Path]) -> None:
+def test_edit_lists_rotation_and_times_are_left_behind(video: VideoOf) -> None:
     path = video("h264_edit_list.mp4")  # begins with frame 7
     clip = FrameReader(path, index_video(path)).cut([0, 2])
     assert clip.numbers.tolist() == [7, 9]  # the frames before are needed, and in the file they are frames
@@ -115,7 +114,7 @@ def test_settings_of_the_codec_that_change(tmp_path: Path) -> None:
         index_video(tmp_path / "joined.flv")
 
 
-def test_the_provider_delivers_files_and_numbers(video: Callable[[str], Path]) -> None:
+def test_the_provider_delivers_files_and_numbers(video: VideoOf) -> None:
     videos = Videos([str(video("vp9.webm")), str(video("h264_b.mp4"))])
     provider = video_clips(videos, 3, stride=2, images="encoded")
     blueprint = provider.sample_data_structure.format
@@ -129,7 +128,7 @@ def test_the_provider_delivers_files_and_numbers(video: Callable[[str], Path]) -
     assert read_numbers(decoded_clip(single["image"], single["image_to_decode"])) == [13]
 
 
-def test_settings_that_do_not_go_with_files(video: Callable[[str], Path]) -> None:
+def test_settings_that_do_not_go_with_files(video: VideoOf) -> None:
     path = video("vp9.webm")
     bgr = Videos(path, image_type=DALIImageType.BGR)
     assert_refused(lambda: video_clips(bgr, 3, images="encoded"), "RGB only, got BGR")
@@ -137,7 +136,7 @@ def test_settings_that_do_not_go_with_files(video: Callable[[str], Path]) -> Non
     assert_refused(lambda: VideoFrameDataProvider(path, images=unknown), "`images` must be")
 
 
-def test_frames_that_clips_of_a_batch_share_are_decoded_once(video: Callable[[str], Path]) -> None:
+def test_frames_that_clips_of_a_batch_share_are_decoded_once(video: VideoOf) -> None:
     """Windows 16..19, 2..5, 14..17 and 0..3 of a video whose key frames are 0, 12, 24."""
     order = [8, 1, 7, 0]
     provider = video_clips(video("vp9.webm"), 4, step=2)
@@ -150,8 +149,7 @@ def test_a_video_that_fails_fails_only_its_samples(tmp_path: Path) -> None:
     paths = [make_video(tmp_path / f"{name}.mp4", 24, "libx264") for name in ("good", "bad")]
     provider = video_clips(paths, 4, step=2, images="encoded")
     paths[1].write_bytes(paths[1].read_bytes()[:-40])
-    with pytest.raises(VideoError, match=r"bad\.mp4' was changed after it was indexed"):
-        provider.get_data(13)
+    assert_refused(lambda: provider.get_data(13), "bad.mp4' was changed after it was indexed", VideoError)
     assert provider.get_data(3)["frames_to_decode"].tolist() == [6, 7, 8, 9]
 
 

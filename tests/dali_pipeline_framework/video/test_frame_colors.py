@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ import pytest
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
 from support.laws import each_value, spread
+from support.refusals import assert_refused
 from support.videos import write_images
+from video_kinds import VideoOf
 
 from accvlab.dali_pipeline_framework import VideoFrameDataProvider, Videos
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
@@ -316,15 +317,14 @@ def test_location_of_chroma_samples_does_not_count_for_dali(tmp_path: Path, loca
     np.testing.assert_array_equal(decoded(path, "dali"), dali_frames(path))
 
 
-def test_other_image_types(video: Callable[[str], Path]) -> None:
+def test_other_image_types(video: VideoOf) -> None:
     path = video("h264_b.mp4")
     rgb = decoded(path, "dali")
     np.testing.assert_array_equal(decoded(path, "dali", types.DALIImageType.BGR), rgb[..., ::-1])
     gray = decoded(path, "dali", GRAY)
     assert gray.shape == (*rgb.shape[:3], 1)
     assert np.abs(gray[..., 0] - rgb @ [0.299, 0.587, 0.114]).max() < 2
-    with pytest.raises(SettingError, match="`image_type` must be RGB, BGR or GRAY"):
-        FrameConverter(types.DALIImageType.YCbCr)
+    assert_refused(lambda: FrameConverter(types.DALIImageType.YCbCr), "`image_type` must be RGB, BGR or GRAY")
 
 
 @pytest.mark.parametrize(

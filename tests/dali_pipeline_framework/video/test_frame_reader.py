@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from support.laws import each_value, examples
 from support.refusals import assert_refused
 from support.videos import B_FRAMES, damage, make_video, read_numbers
 from support.windows import video_clips
-from video_kinds import KINDS
+from video_kinds import KINDS, VideoOf
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import index_video
@@ -40,7 +39,7 @@ def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @each_value(kind=sorted(KINDS), num_threads=[1, 2])
 def test_frames_and_times_are_those_of_decoding_from_the_start(
-    video: Callable[[str], Path], kind: str, num_threads: int
+    video: VideoOf, kind: str, num_threads: int
 ) -> None:
     path = video(kind)
     index, expected = index_video(path), all_frames(path)
@@ -70,7 +69,7 @@ def test_pictures_that_are_refreshed_piece_by_piece(tmp_path: Path) -> None:
 @settings(
     max_examples=examples(12, 120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObject) -> None:
+def test_any_numbers_in_any_order(video: VideoOf, data: st.DataObject) -> None:
     path = video(data.draw(st.sampled_from(["h264_open.mp4", "hevc_open.mkv", "h264_edit_list.mp4", "vp9.webm"])))
     expected = all_frames(path)
     numbers = st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=6)
@@ -80,7 +79,7 @@ def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObj
     reader.close()
 
 
-def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: Callable[[str], Path]) -> None:
+def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: VideoOf) -> None:
     path = video("h264_open.mkv")
     expected, reader = all_frames(path), FrameReader(path, index_video(path), num_kept=20)
     for number in (25, 22, 23, 21, 24, 26):
@@ -104,7 +103,7 @@ def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: Callable[[
     ],
 )
 def test_no_more_is_decoded_than_is_needed(
-    video: Callable[[str], Path],
+    video: VideoOf,
     kind: str,
     num_kept: int,
     requests: list[list[int]],
@@ -132,7 +131,7 @@ class TestErrors:
             (None, "must be whole numbers, at least one, got None."),
         ],
     )
-    def test_what_are_no_numbers_of_frames(self, video: Callable[[str], Path], numbers: Any, words: str) -> None:
+    def test_what_are_no_numbers_of_frames(self, video: VideoOf, numbers: Any, words: str) -> None:
         reader = FrameReader(video("vp9.webm"), index_video(video("vp9.webm")))
         for read in (reader.frames, reader.cut):
             assert_refused(lambda read=read: read(numbers), words)
@@ -177,7 +176,7 @@ class TestErrors:
                 reader.frames([number])
         assert read_numbers(reader.frames([14, 24])) == [14, 24]
 
-    def test_bytes_have_no_file_that_could_change(self, video: Callable[[str], Path]) -> None:
+    def test_bytes_have_no_file_that_could_change(self, video: VideoOf) -> None:
         content = video("vp9.webm").read_bytes()
         index = index_video(content)
         assert index.file_state is None
@@ -193,7 +192,7 @@ class TestPool:
         frames = pool.read(video, np.arange(start, start + count))
         assert read_numbers(frames) == [*range(start, start + count)]
 
-    def test_each_of_two_streams_goes_on(self, video: Callable[[str], Path]) -> None:
+    def test_each_of_two_streams_goes_on(self, video: VideoOf) -> None:
         pool = self.pool([video("vp9.webm"), video("h264_b.mp4")], 4)
         for step in range(0, 16, 2):
             self.read(pool, 0, step)
@@ -206,14 +205,14 @@ class TestPool:
         assert pool.statistics == statistics
         assert pool.num_open == 0
 
-    def test_the_closest_decoder_goes_on(self, video: Callable[[str], Path]) -> None:
+    def test_the_closest_decoder_goes_on(self, video: VideoOf) -> None:
         pool = self.pool([video("vp9.webm")], 4)
         for start in (0, 6, 2, 8, 4, 10):
             self.read(pool, 0, start)
         # The first decoder goes on from 2 to 6; so a second one begins anew to get 2.
         assert (pool.statistics.num_decoded, pool.statistics.num_opened) == (2 + 6 + 4 + 2 + 2 + 2, 2)
 
-    def test_number_of_open_decoders(self, video: Callable[[str], Path]) -> None:
+    def test_number_of_open_decoders(self, video: VideoOf) -> None:
         pool = self.pool([video("vp9.webm"), video("h264_b.mp4"), video("mjpeg.avi")], 2)
         for number in (0, 1, 2, 0, 1, 2):
             self.read(pool, number, 0)
@@ -223,7 +222,7 @@ class TestPool:
             self.read(pool, 0, start)
         assert pool.statistics.num_opened == 6 + 2
 
-    def test_decoders_that_fail_or_cannot_be_opened_do_not_count(self, video: Callable[[str], Path]) -> None:
+    def test_decoders_that_fail_or_cannot_be_opened_do_not_count(self, video: VideoOf) -> None:
         pool = self.pool([video("vp9.webm")], 2)
         for number, error in ((0, SettingError), (1, IndexError), (0, SettingError)):  # there is no video 1
             with pytest.raises(error):
@@ -231,7 +230,7 @@ class TestPool:
             assert pool.num_open == 0
         self.read(pool, 0, 0)
 
-    def test_threads(self, video: Callable[[str], Path]) -> None:
+    def test_threads(self, video: VideoOf) -> None:
         pool = self.pool([video("vp9.webm"), video("h264_b.mp4")], 4)
 
         def read_all(number: int) -> None:
@@ -243,11 +242,11 @@ class TestPool:
         assert pool.num_open <= 4
         assert pool.statistics.num_delivered == 160
 
-    def test_fork(self, video: Callable[[str], Path]) -> None:
+    def test_fork(self, video: VideoOf) -> None:
         done = run_process([sys.executable, "-c", _FORKING, str(video("h264_b.mp4"))], timeout=100)
         assert (done.returncode, done.stdout) == (0, "same in both\n"), done.stderr
 
-    def test_pickle_has_no_decoders(self, video: Callable[[str], Path]) -> None:
+    def test_pickle_has_no_decoders(self, video: VideoOf) -> None:
         provider = video_clips(video("h264_b.mp4"), 4)
         provider.new_sample()  # keeps its blueprint
         size = len(pickle.dumps(provider))

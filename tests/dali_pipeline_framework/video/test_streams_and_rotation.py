@@ -11,6 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from support.refusals import assert_refused
 from support.videos import write_images
 from support.warnings_of_product import of_product
 
@@ -90,8 +91,7 @@ class TestStreams:
             index = index_video(path, stream)
             assert (index.height, index.width) == expected[:2]
             assert level(VideoFrameDataProvider(Videos([path], stream=stream)).get_data(0)["image"]) == expected[2]
-        with pytest.raises(SettingError, match="0 to 1 in"):
-            index_video(path, 2)
+        assert_refused(lambda: index_video(path, 2), "0 to 1 in")
 
     @pytest.mark.parametrize("dispositions", [(0, DEFAULT), (DEFAULT, 0)])
     def test_of_equal_ones_it_is_the_default(self, tmp_path: Path, dispositions: tuple[int, int]) -> None:
@@ -111,8 +111,7 @@ class TestStreams:
 
     def test_a_cover_alone_is_no_video(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.mp4", [SMALL], [COVER])
-        with pytest.raises(VideoError, match=r"its streams are: 0: mjpeg 32 x 32, a cover picture"):
-            index_video(path)
+        assert_refused(lambda: index_video(path), "its streams are: 0: mjpeg 32 x 32, a cover picture", VideoError)
 
     def test_the_choice_is_in_the_cache(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.mkv", [SMALL, LARGE])

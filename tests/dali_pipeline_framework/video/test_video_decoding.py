@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from support.laws import each_value
 from support.videos import copy_packets, damage, make_video, read_numbers
+from video_kinds import VideoOf
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError, error_that_is_also
 from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
@@ -25,11 +25,11 @@ def decoded(source: Any, **settings: int) -> npt.NDArray[np.uint8]:
 
 
 @each_value(kind=["vp9.webm", "h264_open.mp4", "hevc_open.mkv", "mjpeg.avi"], num_threads=[1, 3])
-def test_order_is_that_of_presentation(video: Callable[[str], Path], kind: str, num_threads: int) -> None:
+def test_order_is_that_of_presentation(video: VideoOf, kind: str, num_threads: int) -> None:
     assert read_numbers(decoded(video(kind), num_threads=num_threads)) == [*range(40)]
 
 
-def test_sources(video: Callable[[str], Path]) -> None:
+def test_sources(video: VideoOf) -> None:
     path = video("h264_b.mp4")
     frames = decoded(path)
     np.testing.assert_array_equal(decoded(path.read_bytes()), frames)
@@ -37,7 +37,7 @@ def test_sources(video: Callable[[str], Path]) -> None:
         np.testing.assert_array_equal(decoded(file), frames)
 
 
-def test_writes_where_it_is_told(video: Callable[[str], Path]) -> None:
+def test_writes_where_it_is_told(video: VideoOf) -> None:
     converter = FrameConverter()
     out = np.zeros((2, 64, 96, 3), np.uint8)
     with VideoStreamDecoder(video("vp9.webm")) as decoder:
@@ -74,7 +74,7 @@ def test_after_a_damaged_packet_the_next_ones_are_decoded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("setting", [{"stream": -1}, {"num_threads": 0}, {"stream": 1.5}])
-def test_settings(video: Callable[[str], Path], setting: dict[str, int]) -> None:
+def test_settings(video: VideoOf, setting: dict[str, int]) -> None:
     with pytest.raises(SettingError, match=f"`{next(iter(setting))}` must be a whole number"):
         VideoStreamDecoder(video("vp9.webm"), **setting)
 

@@ -18,7 +18,7 @@ import pytest
 from support.gpu_definitions import pretend_gpus
 from support.refusals import assert_refused
 from support.videos import copy_packets, make_video, read_numbers, with_content, write_images
-from video_kinds import ALT_REF, without_its_start
+from video_kinds import ALT_REF, VideoOf, without_its_start
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.operators.encoded_videos import why_not_in_graph
@@ -33,7 +33,7 @@ def decoded_times(path: Path, stream: int = 0) -> list[int | None]:
         return [frame.pts for frame in container.decode(video=stream)]
 
 
-def test_facts(video: Callable[[str], Path]) -> None:
+def test_facts(video: VideoOf) -> None:
     index = index_video(video("h264_b.mp4"))
     assert index.codec_name == "h264"
     assert index.average_rate == 25
@@ -90,7 +90,7 @@ def encoded(source: Path, path: Path) -> None:
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_what_repairs_it(
-    video: Callable[[str], Path], tmp_path: Path, kind: str, why: str, repair: Callable[[Path, Path], None]
+    video: VideoOf, tmp_path: Path, kind: str, why: str, repair: Callable[[Path, Path], None]
 ) -> None:
     how = {encoded: "-i IN -c:v libx264 -crf 17 OUT.mkv", copied: r"-fflags \+genpts -i IN -c copy OUT.mkv"}[
         repair
@@ -101,7 +101,7 @@ def test_what_cannot_be_searched_is_refused_with_what_repairs_it(
     assert frames_in_any_order(tmp_path / "a.mkv") == [*range(40)]
 
 
-def test_two_frames_of_one_time_are_refused(video: Callable[[str], Path], tmp_path: Path) -> None:
+def test_two_frames_of_one_time_are_refused(video: VideoOf, tmp_path: Path) -> None:
     def same(number: int, packet: av.Packet) -> av.Packet:
         packet.pts = packet.dts = 40 * (number - (number == 7))
         return packet
@@ -113,7 +113,7 @@ def test_two_frames_of_one_time_are_refused(video: Callable[[str], Path], tmp_pa
         index_video(path)
 
 
-def test_a_video_without_a_key_frame(video: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_video_without_a_key_frame(video: VideoOf, tmp_path: Path) -> None:
     source = video("h264_refresh.mp4")
     path = without_its_start(source, tmp_path / "a.mkv", 1)  # no frame of the rest is whole by itself
     with pytest.raises(VideoError, match=r"There are no frames in the video .*: no packet of it is a key frame"):
@@ -156,7 +156,7 @@ def test_packets_that_show_again_or_hold_several_pictures() -> None:
     assert pictures_in(bytes([0x34, 0, 0x10, 0]), "av1") == (1, True)  # an extension, and no size
 
 
-def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: Callable[[str], Path]) -> None:
+def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: VideoOf) -> None:
     def hidden(number: int, packet: av.Packet) -> av.Packet:
         content = bytearray(packet)
         if number in (3, 7, 13):
@@ -169,7 +169,7 @@ def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: Ca
     assert index.pts.tolist() == decoded_times(tmp_path / "a.webm")
 
 
-def test_pickles_are_small_where_times_are_regular(video: Callable[[str], Path], tmp_path: Path) -> None:
+def test_pickles_are_small_where_times_are_regular(video: VideoOf, tmp_path: Path) -> None:
     for kind in ("h264_b.mp4", "h264_irregular.mp4"):
         index = index_video(video(kind))
         assert pickle.loads(pickle.dumps(index)) == index
@@ -254,7 +254,7 @@ def test_what_is_no_video(tmp_path: Path, make: Callable[[Path], Any], error: ty
 
 class TestCache:
     def test_is_used_until_the_video_changes(
-        self, tmp_path: Path, video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, video: VideoOf, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         made: list[object] = []
         make_index = video_index.make_index
@@ -280,9 +280,7 @@ class TestCache:
         assert len(made) == 3
         assert len(list((tmp_path / "cache" / "videos").glob("[!.]*"))) == 1
 
-    def test_pickle_is_the_name_of_the_file_which_is_not_kept_open(
-        self, tmp_path: Path, video: Callable[[str], Path]
-    ) -> None:
+    def test_pickle_is_the_name_of_the_file_which_is_not_kept_open(self, tmp_path: Path, video: VideoOf) -> None:
         num_open = len(os.listdir("/proc/self/fd"))
         index = cached_video_index(tmp_path, video("h264_irregular.mp4"))
         pickled = pickle.dumps(index)
@@ -294,7 +292,7 @@ class TestCache:
         words = "make it anew, and keep it while it is in use: No such file"
         assert isinstance(assert_refused(lambda: pickle.loads(pickled), words, FileError), FileNotFoundError)
 
-    def test_a_changed_video_is_refused(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+    def test_a_changed_video_is_refused(self, tmp_path: Path, video: VideoOf) -> None:
         path = tmp_path / "a.mp4"
         path.write_bytes(video("h264_b.mp4").read_bytes())
         cache = tmp_path / "cache"
@@ -312,7 +310,7 @@ class TestCache:
     def test_damaged_file_is_made_anew(
         self,
         tmp_path: Path,
-        video: Callable[[str], Path],
+        video: VideoOf,
         name: str,
         position: int,
         caplog: pytest.LogCaptureFixture,
@@ -326,9 +324,7 @@ class TestCache:
             assert cached_video_index(tmp_path, video("h264_b.mp4")) == index
             assert "is made anew" in caplog.text
 
-    def test_what_is_no_file_is_replaced_and_not_waited_for(
-        self, tmp_path: Path, video: Callable[[str], Path]
-    ) -> None:
+    def test_what_is_no_file_is_replaced_and_not_waited_for(self, tmp_path: Path, video: VideoOf) -> None:
         cache = tmp_path
         pickled = pickle.dumps(cached_video_index(cache, video("h264_b.mp4")))
         (file,) = tmp_path.glob("*/header.json")
@@ -345,14 +341,14 @@ class TestCache:
         with pytest.raises(SettingError, match=r"cannot be written to .*Is a directory.*`index_cache`"):
             cached_video_index(cache, video("h264_b.mp4"))
 
-    def test_streams_have_files_of_their_own(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+    def test_streams_have_files_of_their_own(self, tmp_path: Path, video: VideoOf) -> None:
         for stream in (0, 1):
             expected = index_video(video("two_streams.mkv"), stream)
             assert expected.pts.tolist() == decoded_times(video("two_streams.mkv"), stream)
             assert cached_video_index(tmp_path, video("two_streams.mkv"), stream) == expected
         assert len(list(tmp_path.glob("[!.]*"))) == 2
 
-    def test_no_folder(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+    def test_no_folder(self, tmp_path: Path, video: VideoOf) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(SettingError, match="`index_cache` must be a folder"):
             cached_video_index(tmp_path / "file", video("h264_b.mp4"))

@@ -29,6 +29,7 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 from support.child_processes import run_process
 from support.gpu_definitions import pretend_gpus
 from support.laws import examples
+from support.refusals import assert_refused
 from support.steps import KeepsFormat
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers, write_images
 from video_kinds import zeroed
@@ -330,8 +331,7 @@ class TestPipelines:
             sizes += [tuple(batch["frames"].shape) for batch in iterator]  # goes on where the first loop stopped
             assert sizes == [(size, 5, HEIGHT, WIDTH, 3) for size in (3, 3, 3, 3, 2)]
             assert list(iterator) == []
-            with pytest.raises(TypeError, match="not known"):
-                len(iterator)
+            assert_refused(lambda: len(iterator), "not known", TypeError)
 
 
 class TestFeeding:
@@ -351,8 +351,7 @@ class TestFeeding:
             stream.close()
             assert stream.is_closed
             assert list(batches) == list(iterator) == []
-            with pytest.raises(ClosedError, match="no more videos can be fed"):
-                stream.feed(video_of(10))
+            assert_refused(lambda: stream.feed(video_of(10)), "no more videos can be fed", ClosedError)
 
     def test_from_threads_while_the_loop_runs(self, video_of: Any) -> None:
         stream = VideoStreamInput(4, video_name="video")
@@ -437,8 +436,7 @@ class TestFeeding:
             stream.feed(video_of(5, first_number=10 * number))
         with iterating(stream) as iterator:
             next(iter(iterator))
-            with pytest.raises(SettingError, match="by one pipeline at a time"):
-                iterating(stream)
+            assert_refused(lambda: iterating(stream), "by one pipeline at a time")
         stream.close()
         with iterating(stream) as iterator:
             got = [numbers(batch)[0][0] for batch in iterator]
@@ -495,8 +493,7 @@ class TestBadVideos:
             with pytest.raises(error, match=message):
                 stream.feed(video)
         assert stream.num_fed == 0
-        with pytest.raises(VideoError, match="'camera 4'"):
-            stream.feed(b"no video", name="camera 4")
+        assert_refused(lambda: stream.feed(b"no video", name="camera 4"), "'camera 4'", VideoError)
         assert [numbers(batch) for batch in delivered(stream, video_of(5))] == expected_batches(5, 5, 3)
 
     def test_damaged_frames(self, tmp_path: Path) -> None:
@@ -595,5 +592,4 @@ class TestSettings:
             VideoStreamInput(**{"sequence_length": 5, **arguments})
 
     def test_cannot_be_pickled(self) -> None:
-        with pytest.raises(SourcePicklingError, match="cannot be pickled"):
-            pickle.dumps(VideoStreamInput(5))
+        assert_refused(lambda: pickle.dumps(VideoStreamInput(5)), "cannot be pickled", SourcePicklingError)

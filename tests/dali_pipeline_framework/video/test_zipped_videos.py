@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from support.file_server import FileServer
 from support.laws import each_value
 from support.videos import read_numbers
+from video_kinds import VideoOf
 
 from accvlab.dali_pipeline_framework import RemoteReading
 from accvlab.dali_pipeline_framework.errors import FileError, VideoError
@@ -32,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def archive(tmp_path: Path, video: Callable[[str], Path]) -> Path:
+def archive(tmp_path: Path, video: VideoOf) -> Path:
     """A ZIP file of a list, and of two videos, one of them compressed."""
     path = tmp_path / "all.zip"
     with zipfile.ZipFile(path, "w") as opened:
@@ -86,7 +87,7 @@ def test_other_files_are_read_and_asked_for(archive: Path, server: FileServer) -
     assert Storage(archive).state("lists/names.txt") != state
 
 
-def test_a_folder_with_such_a_name_is_a_folder(tmp_path: Path, video: Callable[[str], Path]) -> None:
+def test_a_folder_with_such_a_name_is_a_folder(tmp_path: Path, video: VideoOf) -> None:
     folder = tmp_path / "all.zip"
     folder.mkdir()
     (folder / "a.mp4").write_bytes(video("h264_b.mp4").read_bytes())

@@ -8,6 +8,7 @@ from pathlib import Path
 import av
 from support.videos import B_FRAMES, OPEN_GOP, copy_packets, make_video
 
+VideoOf = Callable[[str], Path]  # gets the video of a kind, see `conftest.py`
 NUM_FRAMES = 40
 IRREGULAR = [
     *(0, 10, 50, 55, 90, 200, 240, 260, 300, 1000),
