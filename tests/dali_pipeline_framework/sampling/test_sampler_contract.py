@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
 from sampler_cases import (
     OTHERS,
-    POLICIES,
     STREAMS,
     WITH_EPOCHS,
     BackwardSampler,
@@ -334,73 +333,62 @@ def shards_of(case: Case, num_shards: int, epoch: int = 0) -> list[list[list[Sam
     return shards
 
 
-def draw_sharded_case(data: Any, kind: str, policies: tuple[str, ...]) -> tuple[Case, int]:
-    num_shards = data.draw(st.integers(1, 4), label="num_shards")
-    case = draw_case(data, kind, policies, st.integers(1, 3).map(lambda size: size * num_shards))
-    if kind == "sharded permutation":
-        case = attrs.evolve(case, sampler=case.sampler.with_settings(num_shards=num_shards))
-        assume(all(has_batches(case.sampler, epoch) for epoch in range(3)))
-    return case, num_shards
-
-
 class TestShards:
     @every_kind
-    @settings(deadline=None, max_examples=examples(3, 20))
+    @settings(deadline=None, max_examples=examples(4, 25))
     @drawn
     def test_shards_are_the_parts_of_the_global_batch(self, kind: str, data: Any) -> None:
-        case, num_shards = draw_sharded_case(data, kind, ("drop", "pad", "wrap"))
+        num_shards = data.draw(st.integers(1, 4), label="num_shards")
+        case = draw_case(data, kind, batch_sizes=st.integers(1, 3).map(lambda size: size * num_shards))
         sampler = case.sampler
-        shards = shards_of(case, num_shards)
-        expected = [sampler.plan_batch(*position) for position in positions_of(sampler, 1)]
-        if sampler.num_batches(0) is None:
-            expected = expected[:20]
-        assert {len(shard) for shard in shards} == {len(expected)}
-        for number, batch in enumerate(expected):
-            places = [place for shard in shards for place in shard[number]]
-            assert {len(shard[number]) for shard in shards} == {len(batch.indices) // num_shards}
-            assert [place.slot for place in places] == list(range(len(batch.indices)))
-            for name in ("sequence", "frame", "is_first", "is_last", "is_padding", "visit"):
-                assert [getattr(place, name) for place in places] == getattr(batch, name).tolist()
-            assert [place.sample_index for place in places] == batch.indices.tolist()
-            assert {(place.epoch, place.batch) for place in places} == {(0, number)}
+        if kind == "sharded permutation":
+            sampler = sampler.with_settings(num_shards=num_shards)
+            case = attrs.evolve(case, sampler=sampler)
+            assume(all(has_batches(sampler, epoch) for epoch in range(3)))
+        for epoch in (0,) if sampler.num_batches(0) is None else (0, 2):
+            shards = shards_of(case, num_shards, epoch)
+            self.assert_slots(shards, sampler)
+            if kind in WITH_EPOCHS and sampler.last_batch == "partial":
+                self.assert_partial(shards, case, epoch)
+                continue
+            assert len({len(shard) for shard in shards}) == 1
+            for number, batches in enumerate(zip(*shards, strict=True)):
+                batch, places = sampler.plan_batch(epoch, number), [*itertools.chain(*batches)]
+                assert {len(each) for each in batches} == {len(batch.indices) // num_shards}
+                assert [place.slot for place in places] == list(range(len(batch.indices)))
+                for name in ("sequence", "frame", "is_first", "is_last", "is_padding", "visit"):
+                    assert [getattr(place, name) for place in places] == getattr(batch, name).tolist()
+                assert [place.sample_index for place in places] == batch.indices.tolist()
+                assert {(place.epoch, place.batch) for place in places} == {(epoch, number)}
+            assert sampler.num_batches(epoch) in (None, len(shards[0]))
 
-    @every_kind_with_epochs
-    @settings(deadline=None, max_examples=examples(2, 10))
-    @drawn
-    def test_partial_batches_have_each_sample_once(self, kind: str, data: Any) -> None:
-        case, num_shards = draw_sharded_case(data, kind, ("partial",))
-        sampler, shards = case.sampler, shards_of(case, num_shards)
+    def assert_partial(self, shards: list[list[list[SamplePlace]]], case: Case, epoch: int) -> None:
+        """Each sample once, and loads as equal as they can be."""
+        sampler, num_steps = case.sampler, [len(shard) for shard in shards]
         places = [place for shard in shards for batch in shard for place in batch]
-        found = Counter((place.sample_index, place.sequence, place.frame) for place in places)
-        assert found == case.contents(0)
-        size = sampler.total_batch_size // num_shards
-        num_steps = [len(shard) for shard in shards]
-        assert max(num_steps) == sampler.num_batches(0)
+        assert Counter((each.sample_index, each.sequence, each.frame) for each in places) == case.contents(epoch)
+        assert max(num_steps) == sampler.num_batches(epoch)
         for number, shard in enumerate(shards):
-            sizes_of_batches = [len(batch) for batch in shard]
-            assert sizes_of_batches == sorted(sizes_of_batches, reverse=True)
-            if sampler.has_slots and kind != "sharded permutation":
+            sizes = [len(batch) for batch in shard]
+            assert sizes == sorted(sizes, reverse=True)
+            if sampler.has_slots and not sampler.depends_on_shards:
+                size = sampler.total_batch_size // len(shards)
                 assert {place.slot // size for batch in shard for place in batch} <= {number}
         if not sampler.has_slots:
             assert max(num_steps) - min(num_steps) <= 1
             last = [len(shard[-1]) if len(shard) == max(num_steps) else 0 for shard in shards]
             assert max(last) - min(last) <= 1
 
-    @every_kind
-    @law
-    @drawn
-    def test_what_a_model_with_a_state_is_told(self, kind: str, data: Any) -> None:
-        case, num_shards = draw_sharded_case(data, kind, POLICIES)
-        for epoch in range(1 if case.sampler.num_batches(0) is None else 3):
-            slots: dict[int, list[SamplePlace]] = {}
-            for place in itertools.chain(*itertools.chain(*shards_of(case, num_shards, epoch))):
-                slots.setdefault(place.slot, []).append(place)
-            for in_slot in slots.values():
-                if case.sampler.has_slots:
-                    self.assert_slot(in_slot)
-                for place in in_slot:
-                    assert (place.is_first and place.is_last) or not place.is_padding
-                    assert not place.is_padding or case.sampler.last_batch == "pad"
+    def assert_slots(self, shards: list[list[list[SamplePlace]]], sampler: RandomAccessSampler) -> None:
+        """What a model with a state is told."""
+        slots: dict[int, list[SamplePlace]] = {}
+        for place in itertools.chain(*itertools.chain(*shards)):
+            slots.setdefault(place.slot, []).append(place)
+            assert (place.is_first and place.is_last) or not place.is_padding
+            assert not place.is_padding or sampler.last_batch == "pad"
+        for in_slot in slots.values():
+            if sampler.has_slots:
+                self.assert_slot(in_slot)
 
     def assert_slot(self, places: list[SamplePlace]) -> None:
         assert places[0].is_first
@@ -454,48 +442,38 @@ def test_padding_that_a_sampler_plans_is_delivered_on_all_shards() -> None:
 # --- continued with another batch size -------------------------------------------------------------------
 
 
-def play_in_segments(
-    sampler: RandomAccessSampler, epoch: int, sizes: list[int], choose: Callable[[int], int]
-) -> tuple[list[list[PlannedBatch]], RandomAccessSampler]:
-    """The batches of an epoch that is broken off and continued with other batch sizes."""
-    segments: list[EpochSegment] = []
-    parts: list[list[PlannedBatch]] = []
-    for size in sizes:
-        current = sampler.with_settings(total_batch_size=size).continued(epoch, segments)
-        before = sum(segment.num_batches for segment in segments)
-        assume(before or has_batches(current, epoch))
-        left = current.num_batches(epoch) - before
-        assert left >= 0
-        number = left if len(parts) == len(sizes) - 1 else choose(left)
-        parts.append([current.plan_batch(epoch, before + batch) for batch in range(number)])
-        segments.append(EpochSegment(1, size, number))
-    return parts, current
-
-
 class TestContinuing:
     @every_kind_with_epochs
     @settings(deadline=None, max_examples=examples(5, 25))
     @drawn
-    def test_what_is_left_is_delivered_with_another_batch_size(self, kind: str, data: Any) -> None:
-        case = draw_case(data, kind)
-        others = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3), label="sizes")
-        sizes = [case.sampler.total_batch_size, *others]
-        epoch = data.draw(st.integers(0, 2), label="epoch")
-        parts, last = play_in_segments(
-            case.sampler, epoch, sizes, lambda left: data.draw(st.integers(0, left), label="num_batches")
-        )
-        contents = case.contents(epoch)
-        found = delivered(itertools.chain(*parts))
+    def test_what_is_left_is_delivered_with_other_batch_sizes_and_shards(self, kind: str, data: Any) -> None:
+        case, epoch = draw_case(data, kind), data.draw(st.integers(0, 2), label="epoch")
+        sizes = data.draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=2, max_size=4))
+        segments: list[EpochSegment] = []
+        batches: list[PlannedBatch] = []
+        for number, (num_shards, size) in enumerate(sizes, 1):
+            sampler = case.sampler.with_settings(total_batch_size=num_shards * size, num_shards=num_shards)
+            sampler = sampler.continued(epoch, segments)
+            before = sum(segment.num_batches for segment in segments)
+            assume(before or has_batches(sampler, epoch))
+            left = sampler.num_batches(epoch) - before
+            assert left >= 0
+            count = left if number == len(sizes) else data.draw(st.integers(0, left), label="num_batches")
+            part = [sampler.plan_batch(epoch, before + batch) for batch in range(count)]
+            if part and sampler.has_slots and not sampler.depends_on_shards:
+                begun = [segment.total_batch_size for segment in segments if segment.num_batches]
+                check_slots(part, are_the_first=begun[-1:] != [num_shards * size])
+            batches += part
+            segments.append(EpochSegment(num_shards, num_shards * size, count))
+        contents, found = case.contents(epoch), delivered(batches)
         assert found <= contents
-        sample_counts = last.sample_counts(epoch)
-        assert sample_counts.num_dropped == (contents - found).total()
-        if case.sampler.last_batch != "drop":
+        counts = sampler.sample_counts(epoch)
+        assert counts.num_dropped == (contents - found).total()
+        if sampler.last_batch != "drop":
             assert found == contents
-        assert (sample_counts.num_samples, sample_counts.num_delivered) == (contents.total(), found.total())
-        num_slots = sum(len(batch.indices) for batch in itertools.chain(*parts))
-        assert num_slots == sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
-        if parts[-1] and case.sampler.has_slots and kind != "sharded permutation":
-            check_slots(parts[-1], are_the_first=len({*sizes}) > 1)
+        assert (counts.num_samples, counts.num_delivered) == (contents.total(), found.total())
+        num_slots = sum(len(batch.indices) for batch in batches)
+        assert num_slots == counts.num_delivered + counts.num_repeated + counts.num_padded
 
     @every_kind
     @law
@@ -533,30 +511,6 @@ class TestContinuing:
             stepped.get_next_batch_indices()
         stepped.reset()
         assert stepped.get_next_batch_indices() == continued.get_batch_indices(2, 0).tolist()
-
-    @settings(deadline=None, max_examples=examples(7, 40))
-    @drawn
-    def test_shards_of_a_permutation_can_become_more_or_fewer(self, data: Any) -> None:
-        case = draw_case(data, "sharded permutation", batch_sizes=st.sampled_from([2, 4, 6]))
-        segments: list[EpochSegment] = []
-        batches: list[PlannedBatch] = []
-        for last in (False, False, True):
-            num_shards, size = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
-            sampler = case.sampler.with_settings(total_batch_size=num_shards * size, num_shards=num_shards)
-            sampler = sampler.continued(0, segments)
-            assume(any(segment.num_batches for segment in segments) or has_batches(sampler, 0))
-            before = sum(segment.num_batches for segment in segments)
-            left = sampler.num_batches(0) - before
-            number = left if last else data.draw(st.integers(0, left))
-            batches += [sampler.plan_batch(0, before + batch) for batch in range(number)]
-            segments.append(EpochSegment(num_shards, num_shards * size, number))
-        contents, found = case.contents(0), delivered(batches)
-        assert found <= contents
-        if case.sampler.last_batch != "drop":
-            assert found == contents
-        sample_counts = sampler.sample_counts(0)
-        assert sample_counts.num_dropped == (contents - found).total()
-        assert (sample_counts.num_samples, sample_counts.num_delivered) == (contents.total(), found.total())
 
     def test_what_was_to_be_dropped_is_delivered_where_it_fills_a_batch(self) -> None:
         sampler = ShardedPermutationSampler(11, None, 0, False, "drop")
@@ -598,14 +552,6 @@ class TestMixtures:
             for lap in range(len(own) // size + 1):
                 expected = part.order.of_epoch(lap)(np.arange(size))[0]
                 assert own[lap * size : (lap + 1) * size].tolist() == expected[: len(own) - lap * size].tolist()
-
-    def test_samples_are_delivered_in_the_order_of_the_components(self) -> None:
-        day, night = ShuffledSampler(6, 6, seed=1), ShuffledSampler(3, 3, seed=2)
-        mixed = MixedSampler([day, night], [0.5, 0.5], 2, offsets=[10, 20], num_per_epoch=12)
-        indices = np.array([epoch_of(mixed, epoch) for epoch in (0, 1)])  # (2 epochs, 6 batches, 2)
-        for column, (sampler, offset) in enumerate([(day, 10), (night, 20)]):
-            laps = indices[:, :, column].reshape(-1, sampler.total_batch_size) - offset
-            assert laps.tolist() == [sampler.get_batch_indices(lap, 0).tolist() for lap in range(len(laps))]
 
     @pytest.mark.parametrize(
         ("other", "offsets", "expected"),
