@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.engine.transport import Block, Unpacker
 from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError
-from accvlab.dali_pipeline_framework.operators.conditions import (
-    Parser,
-    condition_of,
-    variables_of,
-)
+from accvlab.dali_pipeline_framework.operators.conditions import Parser, condition_of, variables_of
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
@@ -31,10 +27,7 @@ pytestmark = pytest.mark.wide
 
 WORDS = ["a", "b", "r", "=", "==", "!=", "<", ">=", "and", "or", "not", "(", ")", "-", "1", "2.5", ".", "9" * 400]
 WORDS += ["True", "0.", "é", "\t", "\n", "!", "1" + "0" * 50]
-VALUES = {
-    "a": np.array([1, -2, 3], np.int32),
-    "b": np.array([True, False, True]),
-}
+VALUES = {"a": np.array([1, -2, 3], np.int32), "b": np.array([True, False, True])}
 
 
 def evaluate(text: str) -> None:

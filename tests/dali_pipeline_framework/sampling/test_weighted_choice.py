@@ -120,16 +120,7 @@ class TestRandomAccess:
 
 
 class TestCheckedWeights:
-    @pytest.mark.parametrize(
-        "weights",
-        [
-            (1, 0, 3),
-            np.array([1, 0, 3], dtype=np.uint8),
-            np.array([1, 0, 3], dtype=np.float64),
-            [Fraction(1), Decimal(0), 3],
-        ],
-        ids=repr,
-    )
+    @pytest.mark.parametrize("weights", [np.array([1, 0, 3.0]), [Fraction(1), Decimal(0), 3]], ids=repr)
     def test_numbers_of_any_kind_are_copied(self, weights: Any) -> None:
         for expected_count in (3, None):
             checked = checked_weights(weights, expected_count)

@@ -103,12 +103,7 @@ def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: VideoOf) -
     ],
 )
 def test_no_more_is_decoded_than_is_needed(
-    video: VideoOf,
-    kind: str,
-    num_kept: int,
-    requests: list[list[int]],
-    num_decoded: int,
-    num_seeks: int,
+    video: VideoOf, kind: str, num_kept: int, requests: list[list[int]], num_decoded: int, num_seeks: int
 ) -> None:
     """Key frames of these videos are 0, 12, 24, 36; of MJPEG all."""
     reader = FrameReader(video(kind), index_video(video(kind)), num_kept=num_kept)

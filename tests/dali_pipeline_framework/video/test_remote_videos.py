@@ -266,15 +266,6 @@ def test_members_of_archives_are_read_in_parts(
     reader.close()
 
 
-def test_a_video_that_breaks_off(long_videos: Path, server: FileServer) -> None:
-    url = served(server, long_videos / "a.mkv")
-    content = (server.folder / "a.mkv").read_bytes()
-    (server.folder / "a.mkv").write_bytes(content[: 4 * MIB])
-    assert_refused(lambda: index_video(url), f"'{url}' is incomplete: it breaks off after ... frames", VideoError)
-    (server.folder / "a.mkv").write_bytes(b"")
-    assert_refused(lambda: index_video(url), f"'{url}' is empty", VideoError)
-
-
 # --- changed meanwhile ----------------------------------------------------------------------------------
 
 

@@ -308,12 +308,7 @@ class TestCache:
 
     @pytest.mark.parametrize(("name", "position"), [("header.json", 0), ("header.json", 60), ("*.npy", 3)])
     def test_damaged_file_is_made_anew(
-        self,
-        tmp_path: Path,
-        video: VideoOf,
-        name: str,
-        position: int,
-        caplog: pytest.LogCaptureFixture,
+        self, tmp_path: Path, video: VideoOf, name: str, position: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         index = cached_video_index(tmp_path, video("h264_b.mp4"))
         (file,) = tmp_path.glob(f"*/{name}")

@@ -50,11 +50,7 @@ from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterato
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 from accvlab.dali_pipeline_framework.video.video_index import make_index
-from accvlab.dali_pipeline_framework.video.video_stream_input import (
-    FedVideo,
-    SequenceDecoder,
-    SequenceSettings,
-)
+from accvlab.dali_pipeline_framework.video.video_stream_input import FedVideo, SequenceDecoder, SequenceSettings
 
 SUFFIXES = {"libvpx-vp9": "webm", "libvpx": "webm", "mjpeg": "avi", "libx264": "mp4", "libx265": "mp4"}
 
@@ -227,16 +223,16 @@ class TestFrames:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        path, num_good, num_runs = video_of(12), 0, 0
+        num_good = 0
 
         def build(pipeline: Pipeline) -> None:
             if fails_in == "build" and not num_good:
                 raise RuntimeError(text)
 
         def run(pipeline: Pipeline) -> Any:
-            nonlocal num_runs
-            num_runs += 1
-            if num_runs > num_good:
+            nonlocal num_good
+            num_good -= 1
+            if num_good < 0:
                 raise RuntimeError(text)
             return "frames", SimpleNamespace(as_tensor=lambda: np.array([5]))
 
@@ -244,17 +240,16 @@ class TestFrames:
         for name, function in (("build", build), ("run", run), ("feed_input", lambda *arguments: None)):
             monkeypatch.setattr(Pipeline, name, function)
         decoder = SequenceDecoder(SequenceSettings("pad", types.RGB, 5, 0, 1), 3, 0)
-        video = FedVideo(0, str(path), "'a'", make_index(path))
+        video = FedVideo(0, str(video_of(12)), "'a'", make_index(video_of(12)))
         if at_first is None:  # the CPU decodes it
             assert [batch.lengths for batch in decoder.batches(video)] == [[5, 5, 2]]
-            warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-            assert len(warned) == 1
-            assert warned[0].startswith("The video 'a' is decoded on the CPU: ")
-            assert text in warned[0]
+            (warned,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+            assert warned.startswith("The video 'a' is decoded on the CPU: ")
+            assert text in warned
         else:
-            with pytest.raises(at_first, match=r"^Decoding the video 'a' failed because of the GPU"):
-                next(decoder.batches(video))
-        num_good, num_runs = 1, 0
+            words = "Decoding the video 'a' failed because of the GPU"
+            assert_refused(lambda: next(decoder.batches(video)), words, at_first)
+        num_good = 1
         batches = decoder.batches(video)
         assert next(batches).frames == "frames"
         with pytest.raises(later, match=r"Decoding the video 'a' failed|after 5 of its 12 frames: an odd packet"):
