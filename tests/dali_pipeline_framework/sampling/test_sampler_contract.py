@@ -34,7 +34,7 @@ from sampler_cases import (
 )
 from support.laws import examples
 from support.providers import IndexProvider
-from support.samplers import EpochSampler, ExhaustedSampler
+from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.draws import SamplePlace
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
@@ -689,7 +689,7 @@ class Wrong(BackwardSampler):
         ),
         (SequenceSampler(2, [6, 7], 0), {}, "set up for 13 samples, but the data set has only 12"),
         (EpochSampler(), {"num_shards": 3}, "multiple of the number of shards.*batches of 4 for 3"),
-        (ExhaustedSampler(), {}, "ended epoch 0 without a single batch"),
+        (EpochSampler(2, 4), {}, "ended epoch 0 without a single batch"),
         (EpochSampler(30, 16), {}, "chose sample 12, but the data set has the samples 0 .. 11"),
         (ShuffledSampler, {}, "`sampler` must be of the class SamplerBase, or .*, got .* Create an object of"),
         (ShuffledSampler(12, 4), {"context_name": "index"}, "the blueprint has a field `index` already"),

@@ -218,12 +218,6 @@ def test_folders_and_patterns(folder: Path, tmp_path: Path) -> None:
     assert VideoFrameDataProvider(rig).get_data(7)["label"].tolist() == [5]
 
 
-def test_short_videos_have_no_samples(folder: Path) -> None:
-    provider = video_clips([folder / name for name in ("b.webm", "a.webm", "c.avi")], 9)
-    assert provider.sequence_lengths.tolist() == [1, 1]
-    assert read_numbers(provider.get_data(0)["frames"]) == [*range(9)]
-
-
 def test_ends_of_ranges_are_not_part_of_them(folder: Path) -> None:
     samples = from_clips(1, filenames=[folder / "a.webm"] * 4, ranges=[(2, 5), (7, 9), (8, None), (-2, 99)])
     assert [read_numbers(sample[0])[0] for sample in samples] == [2, 3, 4, 7, 8, 8, 9, 8, 9]
