@@ -79,21 +79,17 @@ def test_a_batch_that_is_made_again_after_an_interrupt_counts_once(
         note(self, *arguments)
         notes.append(arguments)
         if len(notes) in (2, 5):
-            signal.raise_signal(signal.SIGUSR1)
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(LedgerWriter, "note", interrupted)
-    handler = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        with make_loader(by_sampler(ShuffledSampler(22)), 4, num_workers=1, ledger=tmp_path) as loader:
-            batches, delivered, num_interrupts = iter(loader), [], 0
-            while len(delivered) < 5:
-                try:
-                    delivered.append(next(batches)["index"].tolist())
-                except KeyboardInterrupt:
-                    num_interrupts += 1
-            assert [*batches] == []
-    finally:
-        signal.signal(signal.SIGUSR1, handler)
+    with make_loader(by_sampler(ShuffledSampler(22)), 4, num_workers=1, ledger=tmp_path) as loader:
+        batches, delivered, num_interrupts = iter(loader), [], 0
+        while len(delivered) < 5:
+            try:
+                delivered.append(next(batches)["index"].tolist())
+            except KeyboardInterrupt:
+                num_interrupts += 1
+        assert [*batches] == []
     assert (num_interrupts, len(notes)) == (2, 7)
     assert noted(tmp_path) == delivered
     lines = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]

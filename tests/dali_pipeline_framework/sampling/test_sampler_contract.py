@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import itertools
 import pickle
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -719,23 +716,16 @@ def test_cuts_for_want_of_sequences_are_reported_once_and_not_by_workers(caplog:
 
 
 def test_threads_that_ask_at_once_get_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, both_draw = np.random.default_rng, threading.Barrier(2)
+    sampler, found = ShardedPermutationSampler(100, 4, 7, True, "drop"), list[Any]()
 
-    def drawing_together(seed: int) -> Any:
-        rng = made(seed)
+    class Interrupted(np.random.Generator):
+        def permutation(self, *arguments: Any, **settings: Any) -> Any:
+            if not found:  # another thread asks before this one has drawn
+                found.append("begun")
+                found[0] = sampler.plan_batch(0, 1).indices.tolist()
+            return super().permutation(*arguments, **settings)
 
-        class Slow:
-            def permutation(self, size: int) -> Any:
-                with contextlib.suppress(threading.BrokenBarrierError):
-                    both_draw.wait(5)
-                return rng.permutation(size)
-
-        return Slow()
-
-    monkeypatch.setattr(np.random, "default_rng", drawing_together)
-    sampler = ShardedPermutationSampler(100, 4, 7, True, "drop")
-    with ThreadPoolExecutor(2) as pool:
-        found = [*pool.map(lambda number: sampler.plan_batch(0, number).indices.tolist(), range(2))]
-    both_draw.abort()
-    found.append(sampler.plan_batch(0, 2).indices.tolist())
-    assert [*itertools.chain(*found)] == made(7).permutation(100)[:12].tolist()
+    expected = np.random.default_rng(7).permutation(100)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: Interrupted(np.random.PCG64(seed)))
+    first = sampler.plan_batch(0, 0).indices.tolist()
+    assert [first, *found, sampler.plan_batch(0, 2).indices.tolist()] == expected[:12].reshape(3, 4).tolist()

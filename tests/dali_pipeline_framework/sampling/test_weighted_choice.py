@@ -97,12 +97,6 @@ class TestRandomAccess:
         one_by_one = [choice.draw(key, np.array([counter])).tolist() for counter in counters]
         assert [[item] for item in choice.draw(key, np.array(counters, dtype=np.int64)).tolist()] == one_by_one
 
-    def test_keys_broadcast(self) -> None:
-        choice = WeightedChoice([1, 2, 3])
-        keys = np.array([4, 5], dtype=np.uint64)
-        expected = [choice.draw(4, np.arange(6)).tolist(), choice.draw(5, np.arange(6)).tolist()]
-        assert choice.draw(keys[:, None], np.arange(6)).tolist() == expected
-
     def test_ten_pinned_numbers(self) -> None:
         # The draws are part of the contract: a change of them changes everybody's runs.
         choice = WeightedChoice([1, 0, 2, 5, 0.5])

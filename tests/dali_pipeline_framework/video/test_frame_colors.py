@@ -20,7 +20,7 @@ from support.videos import write_images
 from video_kinds import VideoOf
 
 from accvlab.dali_pipeline_framework import VideoFrameDataProvider, Videos
-from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.video import FrameReader, index_video
 from accvlab.dali_pipeline_framework.video.frame_converter import Colors, FrameConverter
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
@@ -356,17 +356,6 @@ def test_decoded_pixels_are_those_of_ffmpeg(
     np.testing.assert_array_equal(*zip(*frames, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("name", "codec", "pixel_format"), [("a.webm", "libvpx-vp9", "gbrp"), ("a.mkv", "ffv1", "bgr0")]
-)
-def test_rgb_without_loss(tmp_path: Path, name: str, codec: str, pixel_format: str) -> None:
-    image = blocks((63, 47))
-    options = {"lossless": "1"} if codec != "ffv1" else {}
-    path = write_images(tmp_path / name, [image], codec, options=options, pixel_format=pixel_format)
-    np.testing.assert_array_equal(decoded(path), image[None])
-    np.testing.assert_array_equal(decoded(path, "dali"), image[None])
-
-
 def test_colors_that_change_within_a_stream(tmp_path: Path) -> None:
     path = tmp_path / "all.ts"
     properties = [(BT601, LIMITED), (BT709, LIMITED), (BT709, FULL), (BT2020, LIMITED)]
@@ -405,9 +394,3 @@ def test_values_that_are_none(properties: tuple[int, int], image_type: types.DAL
     wrong = properties[1] if properties[0] == BT709 else properties[0]
     with pytest.raises(VideoError, match=f"must be .*, got {wrong}. Correct what the stream states"):
         FrameConverter(image_type).convert(frame)
-
-
-def test_settings() -> None:
-    for wrong in ("bt709", None):
-        with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'bt601', 'dali', got"):
-            FrameConverter(colors=wrong)  # type: ignore[arg-type]

@@ -189,7 +189,6 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
     [
         ("open", "open-gop=1:bframes=3", False),
         ("refresh", "intra-refresh=1:bframes=0", True),  # key frames from which no frame is whole
-        pytest.param("interlaced", "interlaced=1:bframes=2", False, marks=pytest.mark.wide),
         ("fragments", "bframes=2", True),
         pytest.param("hevc", "bframes=3:log-level=none", False, marks=pytest.mark.wide),
     ],

@@ -167,14 +167,6 @@ class TestRotation:
         with pytest.raises(VideoError, match="multiples of 90 degrees"):
             VideoFrameDataProvider(Videos([path], upright=True)).get_data(0)
 
-    def test_of_clips_and_after_seeks(self, tmp_path: Path) -> None:
-        path = turned(tmp_path / "a.mp4", 90)
-        index = index_video_quietly(path)
-        upright, stored = (FrameReader(path, index, upright=each) for each in (True, False))
-        for numbers in ([3, 0], [2], [1, 1, 2]):
-            expected = np.rot90(stored.frames(numbers), -1, axes=(1, 2))
-            np.testing.assert_array_equal(upright.frames(numbers), expected)
-
     def test_of_a_fed_video(self, tmp_path: Path) -> None:
         path = turned(tmp_path / "a.mp4", 270)
         stored = FrameReader(path, index_video_quietly(path)).frames(range(4))

@@ -176,22 +176,14 @@ def test_label_folders(folder: Path, tmp_path: Path) -> None:
 
 
 def test_fields(folder: Path) -> None:
-    files = [folder / "b.webm", folder / "c.avi"]
-    provider = VideoFrameDataProvider(
-        Videos(files, labels=[5, 6]),
-        frame_number_name="n",
-        timestamp_name="t",
-        image_name="picture",
-        label_name="class",
-        path_name="path",
-        recording_number_name="video",
-    )
-    names = ("picture", "class", "n", "t", "path", "video")
-    assert provider.sample_data_structure.contained_top_level_field_names == names
+    names = {"image": "picture", "label": "class", "frame_number": "n", "timestamp": "t", "path": "path"}
+    names["recording_number"] = "video"
+    settings: Any = {f"{field}_name": name for field, name in names.items()}
+    provider = VideoFrameDataProvider(Videos([folder / "b.webm", folder / "c.avi"], labels=[5, 6]), **settings)
+    assert provider.sample_data_structure.contained_top_level_field_names == (*names.values(),)
     sample = provider.get_data(10)
     assert sample["picture"].shape == (48, 64, 3)
-    assert sample["class"].tolist() == [6]
-    assert (sample["n"], sample["video"]) == (3, 1)
+    assert (sample["class"].tolist(), sample["n"], sample["video"]) == ([6], 3, 1)
     assert sample["t"] == pytest.approx(0.12)
     assert sample["path"] == str(folder / "c.avi")
     assert provider.sequence_lengths.tolist() == [7, 9]

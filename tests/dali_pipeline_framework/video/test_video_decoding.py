@@ -12,7 +12,7 @@ import pytest
 from support.videos import copy_packets, damage, make_video, read_numbers
 from video_kinds import VideoOf
 
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError, error_that_is_also
+from accvlab.dali_pipeline_framework.errors import FileError, VideoError, error_that_is_also
 from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
@@ -55,12 +55,6 @@ def test_after_a_damaged_packet_the_next_ones_are_decoded(tmp_path: Path) -> Non
             except VideoError:
                 found.append(-1)
     assert found == [0, 1, 2, -1, 4, 5, 6, 7, 8, 9, None]
-
-
-@pytest.mark.parametrize("setting", [{"stream": -1}, {"num_threads": 0}, {"stream": 1.5}])
-def test_settings(video: VideoOf, setting: dict[str, int]) -> None:
-    with pytest.raises(SettingError, match=f"`{next(iter(setting))}` must be a whole number"):
-        VideoStreamDecoder(video("vp9.webm"), **setting)
 
 
 def test_metadata_need_not_be_utf_8(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from video_kinds import ALT_REF, VideoOf, without_its_start
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.operators.encoded_videos import why_not_in_graph
-from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index
+from accvlab.dali_pipeline_framework.video import VideoIndex, index_video
 from accvlab.dali_pipeline_framework.video.files.packets import pictures_in
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
@@ -253,32 +253,25 @@ def test_what_is_no_video(tmp_path: Path, make: Callable[[Path], Any], error: ty
 
 
 class TestCache:
-    def test_is_used_until_the_video_changes(
-        self, tmp_path: Path, video: VideoOf, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        made: list[object] = []
-        make_index = video_index.make_index
+    def test_is_used_until_the_video_changes(self, tmp_path: Path, video: VideoOf) -> None:
+        path, cache = tmp_path / "a.mp4", tmp_path / "cache" / "videos"
 
-        def counted(path: Any, stream: int = 0) -> VideoIndex:
-            made.append(path)
-            return make_index(path, stream)
+        def cached() -> tuple[VideoIndex, int]:
+            """The index, and when it was written."""
+            index = cached_video_index(cache, path)
+            (header,) = cache.glob("[!.]*/header.json")
+            return index, header.stat().st_mtime_ns
 
-        monkeypatch.setattr(video_index, "make_index", counted)
-        path = tmp_path / "a.mp4"
         path.write_bytes(video("h264_b.mp4").read_bytes())
-        cache = tmp_path / "cache" / "videos"
-        first = cached_video_index(cache, path)
-        assert first == make_index(path)
-        assert cached_video_index(cache, path) == first
-        assert len(made) == 1
+        first, written_ns = cached()
+        assert first == index_video(path)
+        assert cached() == (first, written_ns)
         assert not first.pts.flags.writeable
         os.utime(path, ns=(0, 12345))
-        cached_video_index(cache, path)
-        assert len(made) == 2
+        _, again_ns = cached()
+        assert again_ns > written_ns
         path.write_bytes(video("h264_irregular.mp4").read_bytes())
-        assert cached_video_index(cache, path).num_frames == 20
-        assert len(made) == 3
-        assert len(list((tmp_path / "cache" / "videos").glob("[!.]*"))) == 1
+        assert cached()[0].num_frames == 20
 
     def test_pickle_is_the_name_of_the_file_which_is_not_kept_open(self, tmp_path: Path, video: VideoOf) -> None:
         num_open = len(os.listdir("/proc/self/fd"))

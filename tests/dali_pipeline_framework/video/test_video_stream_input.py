@@ -9,7 +9,6 @@ import os
 import pickle
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline, pipeline_def
-from support.child_processes import run_process
 from support.gpu_definitions import pretend_gpus
 from support.laws import examples
 from support.refusals import assert_refused
@@ -525,44 +523,6 @@ class TestBadVideos:
         decoder = SequenceDecoder(SequenceSettings("partial", types.RGB, 5, 0, 1), 3, None)
         with pytest.raises(VideoError, match="DALI cannot decode the video the text after 0 of its 5 frames"):
             next(decoder.by_dali(FedVideo(0, b"no video" * 100, "the text", make_index(video_of(5)))))
-
-
-# In a process of its own: a child of this one would have the threads' locks and the garbage of all other tests.
-_FORKING = """
-import gc, os, signal, sys, warnings
-from nvidia.dali import types
-from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework.video import VideoStreamInput
-from accvlab.dali_pipeline_framework.video.video_index import make_index
-from accvlab.dali_pipeline_framework.video.video_stream_input import FedVideo, SequenceDecoder, SequenceSettings
-
-warnings.simplefilter("ignore")  # of Python 3.12, about forks where there are threads
-stream = VideoStreamInput(5, num_threads=2, num_batches_ahead=1)
-iterator = DALIStructuredOutputIterator(
-    pipeline=PipelineDefinition(stream).get_dali_pipeline(batch_size=1, num_threads=1), output_type="numpy"
-)
-stream.feed(sys.argv[1])
-batches = iter(iterator)
-first = next(batches)
-decoder = SequenceDecoder(SequenceSettings("partial", types.RGB, 5, 0, 1), 1, None)
-decoded = decoder.by_dali(FedVideo(0, sys.argv[1], "it", make_index(sys.argv[1])))
-next(decoded)
-for drops in (True, False):
-    if not (child := os.fork()):
-        signal.alarm(30)
-        if drops:
-            del stream, iterator, batches, decoded
-            gc.collect()
-        sys.exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, drops
-stream.close()
-print(1 + len(list(batches)), 1 + len(list(decoded)))
-"""
-
-
-def test_forked_children_end(video_of: Any) -> None:
-    done = run_process([sys.executable, "-c", _FORKING, str(video_of(40))], timeout=100)
-    assert (done.returncode, done.stdout) == (0, "8 8\n"), done.stderr
 
 
 class TestSettings:

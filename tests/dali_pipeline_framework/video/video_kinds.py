@@ -68,7 +68,6 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "mjpeg.avi": lambda folder, path: make_video(path, NUM_FRAMES, "mjpeg"),
     "h264.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264"),
     "h264_b.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
-    "h264_b.mov": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.ts": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_open.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
