@@ -259,14 +259,11 @@ def test_colors_that_only_the_container_states_count(suffix: str, tmp_path: Path
 # --- streams ----------------------------------------------------------------------------------------------
 
 
-def colored_video(
-    path: Path, matrix: int, color_range: int, codec: str = "libx264", pixel_format: str = "yuv420p"
-) -> Path:
+def colored_video(path: Path, matrix: int, color_range: int) -> Path:
     """Five frames of one color, (200, 60, 90), of 64 x 32 pixels."""
-    num_bits = 10 if "10le" in pixel_format else 8
-    levels = encoded([200, 60, 90], matrix if matrix in SHARES else BT601, color_range, num_bits)
-    frames = [plain_frame(levels, pixel_format, matrix, color_range) for _ in range(5)]
-    return write_images(path, frames, codec, pixel_format=pixel_format, matrix=matrix, color_range=color_range)
+    levels = encoded([200, 60, 90], matrix if matrix in SHARES else BT601, color_range)
+    frames = [plain_frame(levels, "yuv420p", matrix, color_range) for _ in range(5)]
+    return write_images(path, frames, matrix=matrix, color_range=color_range)
 
 
 def decoded(path: Path, colors: Colors = "stream", image_type: Any = RGB) -> npt.NDArray[np.uint8]:
