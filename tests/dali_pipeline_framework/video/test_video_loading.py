@@ -52,7 +52,7 @@ def test_shuffled_by_workers(files: list[Path], tmp_path: Path) -> None:
     provider = video_clips(Videos(files, index_cache=tmp_path), 5)
     source = ShuffledShardedInputCallable(provider, 4, shuffle=True, seed=3)
     order = np.random.default_rng(3).permutation(36)
-    with make_loader(source, num_workers=2, start_method="forkserver") as loader:
+    with make_loader(source, num_workers=2, start_method="fork") as loader:
         seen = [clip for batch in loader for clip in numbers_of(batch)]
     assert seen == [expected_clip(int(sample), 5, 5) for sample in order]
 
