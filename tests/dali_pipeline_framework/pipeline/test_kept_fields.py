@@ -12,7 +12,6 @@ import psutil
 import pytest
 from nvidia.dali.types import DALIDataType
 from support.array_samples import group_of
-from support.laws import each_value
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
@@ -73,6 +72,8 @@ TAKEN: dict[str, tuple[Callable[[Any], Any], Callable[[int], Any], float]] = {
     "large element": (lambda batch: batch["cameras"][0]["pixels"], lambda index: np.full(MIB // 4, index), 1),
 }
 
+STACKED = (lambda batch: batch["cameras"]["gain"], lambda index: [index, index + 0.5], 0)
+
 
 def kept_mib(batches: Any, take: Callable[[Any], Any]) -> tuple[float, list[Any]]:
     """Iterate over all batches; get the MiB per batch that are kept, and what is kept."""
@@ -103,31 +104,22 @@ STEPS: list[Any] = [
 ]
 
 
-@each_value(name=TAKEN, output_type=["torch", "numpy"])
-def test_a_kept_field_keeps_its_own_bytes(name: str, output_type: Any) -> None:
-    take, expected, most = TAKEN[name]
-    with DataLoader(LargeProvider(), 4, **{**SETTINGS, "output_type": output_type}) as loader:
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, {}) for name in TAKEN),
+        *((name, {"output_type": "torch"}) for name in ("label", "list", "large")),
+        *(("label", {"steps": STEPS, "run": run}) for run in ("workers", "graph")),
+        ("stacked", {"stack_arrays": True}),
+    ],
+)
+def test_a_kept_field_keeps_its_own_bytes(name: str, settings: dict[str, Any]) -> None:
+    take, expected, most = {**TAKEN, "stacked": STACKED}[name]
+    with DataLoader(LargeProvider(), 4, **{**SETTINGS, **settings}) as loader:
         kept_mib(loader, take)
         mib, kept = kept_mib(loader, take)
     assert_kept(kept, expected)
     assert mib < most + 1
-
-
-@pytest.mark.parametrize("run", ["workers", "graph"])
-def test_a_field_of_the_graph_keeps_its_own_bytes(run: Any) -> None:
-    take, expected, _ = TAKEN["label"]
-    with DataLoader(LargeProvider(), 4, steps=STEPS, run=run, **SETTINGS) as loader:
-        kept_mib(loader, take)
-        mib, kept = kept_mib(loader, take)
-    assert_kept(kept, expected)
-    assert mib < 1
-
-
-def test_stacked_elements_keep_their_own_bytes() -> None:
-    with DataLoader(LargeProvider(), 4, stack_arrays=True, **SETTINGS) as loader:
-        mib, kept = kept_mib(loader, lambda batch: batch["cameras"]["gain"])
-    assert_kept(kept, lambda index: [index, index + 0.5])
-    assert mib < 1
 
 
 def pipeline_of(*steps: Any) -> Any:

@@ -325,9 +325,7 @@ class TestArguments:
         monkeypatch.setitem(sys.modules, "torch", None)  # an import of it fails
         with make_iterator(shuffled(IndexProvider(8)), **IN_PROCESS) as iterator:
             assert indices(iterator) == EIGHT
-        words = (
-            "The output as PyTorch tensors needs PyTorch, which is not installed. ... pass output_type='numpy'."
-        )
+        words = "The output as PyTorch tensors needs PyTorch, which is not installed. ... output_type='numpy'."
         assert_refused(lambda: DALIStructuredOutputIterator(None, pipeline_of(IndexProvider())), words)
 
     def test_a_given_blueprint_is_not_filled_and_that_of_the_iterator_is_a_copy(self) -> None:
