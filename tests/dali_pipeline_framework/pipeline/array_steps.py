@@ -107,8 +107,6 @@ class Doubles(ArrayStep):
     def _misbehave(self, data: SampleDataGroup) -> None:
         if self._does == "raises":
             raise KeyError("no such thing")
-        if self._does == "changes":
-            data["pair"] += 1
         if self._does == "exits":
             raise SystemExit(3)
         if self._does == "panics":
@@ -117,8 +115,6 @@ class Doubles(ArrayStep):
             data["pair"] = data["pair"].astype(np.float64)
         if self._does == "rank":
             data["cameras"][1]["gain"] = data["cameras"][1]["gain"][None]
-        if self._does == "name":
-            data.add_data_field("more", DT.FLOAT)
         if self._does == "none":
             data["pair"] = None
 

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from array_steps import Doubles, Gain, InGraph, Renames, Unpicklable
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from nvidia.dali import types
 from support.inputs import GivenBatch
-from support.laws import examples, some
+from support.laws import some
 from support.providers import NumberProvider
 from support.random_steps import each_camera as in_cameras
 from support.refusals import assert_refused
@@ -84,28 +82,16 @@ def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
 
 
 class TestResults:
-    @settings(max_examples=examples(4, 60))
-    @given(st.lists(st.sampled_from("gpfrd"), max_size=5), st.booleans(), st.integers(1, 4))
-    def test_are_those_of_the_graph(self, kinds: list[str], fold: bool, batch_size: int) -> None:
-        def make() -> list[PipelineStepBase]:
-            made: list[PipelineStepBase] = []
-            for kind in kinds:
-                if kind == "r" and any(isinstance(step, Renames) for step in made):
-                    continue
-                steps = {"g": in_cameras(Gain()), "p": Gain("rig"), "f": in_cameras(Gain(FieldKey("index")))}
-                made.append({**steps, "r": Renames(), "d": InGraph()}[kind])
-            return made
-
-        how = {"fold_arrays": fold, "batch_size": batch_size}
-        assert_same(delivered(make(), run="workers", **how), delivered(make(), **how))
-
     @some(("num_workers", "start_method"), [(3, "fork"), (2, "forkserver"), (2, "spawn")], {0, 1})
-    def test_do_not_depend_on_workers(self, num_workers: int, start_method: str) -> None:
-        steps = [in_cameras(Gain()), Renames(), in_cameras(Gain("rig")), Doubles(at=-1), InGraph()]
-        alone = delivered(steps, run="workers")
-        assert [int(sample[".index"]) for sample in alone] == [2 * number for number in range(7)] * 2
+    @pytest.mark.parametrize("key", ["sample", FieldKey("index")])
+    def test_are_those_of_the_graph_whatever_the_workers(
+        self, key: Any, num_workers: int, start_method: str
+    ) -> None:
+        steps = [in_cameras(Gain(key)), Renames(), in_cameras(Gain("rig")), InGraph(), in_cameras(Gain(key))]
+        in_graph = delivered(steps)
+        assert_same(delivered(steps, run="workers"), in_graph)
         together = delivered(steps, run="workers", num_workers=num_workers, start_method=start_method)
-        assert_same(together, alone)
+        assert_same(together, in_graph)
 
     def test_of_an_iterable(self) -> None:
         samples = [NumberProvider(9).get_data(number) for number in range(3)]
@@ -126,9 +112,7 @@ class TestFailures:
         ("does", "words", "num_workers"),
         [
             *(("raises", "failed with KeyError: 'no such thing'...in _misbehave", number) for number in (0, 2)),
-            ("changes", "changes an array that it was given in place", 0),
             ("dtype", "pair: is declared as float32, got float64 (shape (2,))\nReturn what is declared", 0),
-            ("name", "did not produce the format that it declared", 0),
             ("none", "pair: is not set", 0),
             ("exits", "SystemExit", 2),
             ("panics", "Panic", 0),
@@ -163,14 +147,14 @@ def of_five() -> SampleDataGroup:
 
 
 class Sets(ArrayStep):
-    """Sets the index; returns nothing where there is none."""
+    """Sets the index."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data["index"] = self._value
-        return None if self._value is None else data  # type: ignore[return-value]
+        return data
 
 
 class TestOneSample:
@@ -200,7 +184,6 @@ class TestOneSample:
         [
             (InGraph(), NotSupportedError, "InGraph cannot be applied to arrays"),
             (Sets(7.5), StepOutputError, "index: "),
-            (Sets(None), StepOutputError, "must return a SampleDataGroup, got None (a missing `return`?)"),
         ],
     )
     def test_what_a_step_cannot_do_is_refused(self, step: Any, error: type[Exception], words: str) -> None:

@@ -301,13 +301,6 @@ def test_elements_of_an_array_may_be_sent_in_different_forms(
     pair(steps, rigs(kind))
 
 
-@pytest.mark.parametrize("next_step", ["range", "crop", "points", "decode a region"])
-def test_points_that_get_a_layout_can_be_read_behind(next_step: str) -> None:
-    steps = [STEPS["layout of points"](set()), {**STEPS, **DECODERS}[next_step]({"points"})]
-    assert where(steps, rigs()) == (1, 0)
-    assert pair(steps, rigs())[0].layouts["cameras[0].points"] == "NC"
-
-
 @pytest.mark.parametrize("sizes", [((8, 12), (8, 12)), ((8, 12), (6, 10))], ids=["one size", "sizes"])
 def test_pixels_that_no_step_of_the_graph_touches_keep_their_layout(sizes: Sequence[tuple[int, int]]) -> None:
     negative = each_camera(MapStep(np.negative, input_names="matrix", output_types={"matrix": DT.FLOAT}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -42,6 +41,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PipelineStepBase,
 )
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.testing import run_step
 
 KEYS: dict[str, Any] = {
     "sample": "sample",
@@ -209,65 +209,48 @@ class TestKeys:
         assert [round(value, 3) for value in batches[3]] == [0.678, 0.014, 0.919, 0.907]
 
 
-class TestIdentityOfSteps:
-    A, B = UniformDraw("a", key="sequence"), UniformDraw("b")
+A, B, RIG = UniformDraw("a", key="sequence"), UniformDraw("b"), UniformDraw("r", key="rig")
+TWICE = Drawer(A)
 
-    def values(self, *steps: Any, names: Sequence[str] = ("a", "b")) -> list[Any]:
-        found = drawn(SequenceInput(), steps)
-        return [column(found, name) for name in names]
 
-    def test_other_steps_change_nothing(self) -> None:
-        expected = self.values(Drawer(self.A, self.B))
-        assert self.values(Drawer(self.B, self.A)) == expected
-        assert self.values(Drawer(UniformDraw("new"), self.A, self.B)) == expected
-        assert self.values(OtherDrawer(self.A, prefix="x"), Drawer(self.A, self.B)) == expected
-        assert self.values(Drawer(self.A, self.B), OtherDrawer(self.A, prefix="x")) == expected
-        assert self.values(each_camera(Doubler("gain")), None, Drawer(self.A, self.B)) == expected
-        assert self.values(Drawer(), Drawer(self.A, self.B)) == expected  # declares nothing
-        # Before a step without draws removes and adds fields, and after it:
-        assert self.values(Renamer("scene", "place"), Drawer(self.A, self.B)) == expected
+@pytest.mark.parametrize(
+    ("steps", "names"),
+    [
+        ([Drawer(A, B), None, OtherDrawer(A, prefix="x")], {"Drawer[0]/a", "Drawer[0]/b", "OtherDrawer[0]/a"}),
+        # Steps without draws do not count; a constant draw does, so that a range may become one and back.
+        ([Drawer(), each_camera(Doubler("gain")), Renamer("scene", "place"), Drawer(A)], {"Drawer[0]/a"}),
+        ([Drawer(UniformDraw("c", 1, 1)), Drawer(A)], {"Drawer[1]/a"}),
+        ([each_camera(Drawer(B))], {"Drawer[0]/cameras[0]/b", "Drawer[0]/cameras[1]/b"}),
+        ([DataGroupInPathAppliedStep(Drawer(B), ("cameras", 1))], {"Drawer[0]/cameras[1]/b"}),
+        ([each_camera(Drawer(RIG)), Drawer(RIG)], {"Drawer[0]/r", "Drawer[1]/r"}),
+        ([TWICE, Renamer("a", "first"), TWICE], {"Drawer[0]/a", "Drawer[1]/a"}),
+        (
+            [TWICE, OtherDrawer(A, name="gain", prefix="x"), Drawer(A, name="gain", prefix="y")],
+            {"Drawer[0]/a", "gain[0]/a", "gain[1]/a"},
+        ),
+    ],
+)
+def test_a_draw_is_that_of_a_step_by_its_class_or_name_and_number(steps: list[Any], names: set[str]) -> None:
+    """And no other step changes its numbers, which depend on this name."""
+    source = SequenceInput()
+    sample = source.used_sample_data_structure
+    sample.set_data(source(SampleInfo(0, 0, 0, 0)))
+    assert {*run_step([step for step in steps if step is not None], sample).draws} == names
 
-    def test_cameras_do_not_depend_on_their_number(self) -> None:
-        [both] = self.values(each_camera(Drawer(self.B)), names=["cameras.1.b"])
-        [alone] = self.values(DataGroupInPathAppliedStep(Drawer(self.B), ("cameras", 1)), names=["cameras.1.b"])
-        assert both == alone
 
-    def test_steps_of_a_class_are_numbered(self) -> None:
-        names = ["a", "xa"]
-        first, second = self.values(Drawer(self.A), Drawer(self.A, prefix="x"), names=names)
-        assert all(a != b for a, b in zip(first, second, strict=True))
-        # A constant draw counts, so that a range may become one and back.
-        steps = [Drawer(UniformDraw("c", 1, 1)), Drawer(self.A, prefix="x")]
-        assert self.values(*steps, names=["xa"]) == [second]
-        assert self.values(Drawer(self.A), names=["a"]) == [first]
-
-    def test_names_take_the_place_of_the_class(self) -> None:
-        [named] = self.values(Drawer(self.A, name="gain"), names=["a"])
-        [unnamed] = self.values(Drawer(self.A), names=["a"])
-        assert named != unnamed
-        steps = [
-            Drawer(self.A, prefix="x"),
-            OtherDrawer(self.A, name="gain"),
-            Drawer(self.A, prefix="y", name="gain"),
-        ]
-        first, second, x = self.values(*steps, names=["a", "ya", "xa"])
-        assert first == named
-        assert x == unnamed
-        assert second not in (named, unnamed)
-
-    def test_a_step_may_stand_twice_in_the_chain(self) -> None:
-        step = Drawer(self.A)
-        steps = [step, Renamer("a", "first"), step]
-        first, second = self.values(*steps, names=["first", "a"])
-        assert [first] == self.values(step, names=["a"])
-        assert all(a != b for a, b in zip(first, second, strict=True))
-
-    def test_a_wrapped_step_is_the_same_step_in_all_groups(self) -> None:
-        rig = UniformDraw("r", key="rig")
-        names = ["cameras.0.r", "cameras.1.r", "r"]
-        in_cameras, in_others, in_sample = self.values(each_camera(Drawer(rig)), Drawer(rig), names=names)
-        assert in_cameras == in_others
-        assert in_sample != in_cameras  # a second step
+def test_numbers_follow_the_identity_of_the_step() -> None:
+    a, xa, ya, za = (
+        column(drawn(SequenceInput(), steps), name)
+        for steps, name in (
+            ([OtherDrawer(B), TWICE], "a"),
+            ([Drawer(B), Drawer(A, prefix="x")], "xa"),
+            ([Drawer(A, prefix="y", name="OtherDrawer")], "ya"),
+            ([OtherDrawer(A, prefix="z")], "za"),
+        )
+    )
+    assert column(drawn(SequenceInput(), [Drawer(B, A)]), "a") == a
+    assert ya == za
+    assert len({*map(str, (a, xa, ya))}) == 3
 
 
 ITERABLE = SamplerInputIterable(IndexProvider(10), EpochSampler())
@@ -371,7 +354,7 @@ NO_FIELD = (
     "step 0...The draw 'a' is keyed by the field cameras[5].gain, but the input has no data field with this path"
     "...Fields: index, scene, cameras[0].gain, cameras[1].gain."
 )
-TWICE, NO_DRAW = declaring((UniformDraw("a"), IntegerDraw("a", 0, 2))), declaring(("a",))
+SAME_NAME, NO_DRAW = declaring((UniformDraw("a"), IntegerDraw("a", 0, 2))), declaring(("a",))
 
 
 @pytest.mark.parametrize(
@@ -382,7 +365,7 @@ TWICE, NO_DRAW = declaring((UniformDraw("a"), IntegerDraw("a", 0, 2))), declarin
         (ITERABLE, TWO_OF_SEQUENCES, SettingError, "does not know the sequences"),
         (ITERABLE, [OF_INDEX], SettingError, "is keyed by the field index"),
         (SequenceInput(), [OF_NO_FIELD], FormatError, NO_FIELD),
-        (SequenceInput(), [TWICE], FormatError, "Idle.declare_draws must ... got 'a' twice"),
+        (SequenceInput(), [SAME_NAME], FormatError, "Idle.declare_draws must ... got 'a' twice"),
         (SequenceInput(), [NO_DRAW], FormatError, "must return a list of draws ..., got 'a' among them"),
         (SequenceInput(), [declaring(None)], FormatError, "must return a list of draws, got None"),
         (SequenceInput(), [each_camera(Fickle())], FormatError, "of Fickle must be the same each ... high=2.0"),

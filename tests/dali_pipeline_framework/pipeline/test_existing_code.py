@@ -45,33 +45,27 @@ needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable
 class OwnCallable(CallableBase):
     """Keeps attributes under names that the base class knows, too."""
 
+    used_sample_data_structure = IndexProvider().sample_data_structure
+    length = 10
+
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
         self.has_epochs = True
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        return IndexProvider().sample_data_structure
 
     def __call__(self, sample_info: Any) -> tuple[Any, ...]:
         if sample_info.idx_in_epoch >= 10:
             raise StopIteration
         return (np.int64(sample_info.idx_in_epoch),)  # NumPy's scalars are good
 
-    @property
-    def length(self) -> int:
-        return 10
-
 
 class OwnIterable(IterableBase):
+    used_sample_data_structure = IndexProvider().sample_data_structure
+    length = 3
+
     def __init__(self) -> None:
         self.current_sample_indices = None
         self.num_batches_per_epoch = 3
         self.next = 0
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        return IndexProvider().sample_data_structure
 
     def __iter__(self) -> OwnIterable:
         self.next = 0
@@ -82,10 +76,6 @@ class OwnIterable(IterableBase):
             raise StopIteration
         self.next += 1
         return ([np.array(self.next * 10 + slot) for slot in range(2)],)
-
-    @property
-    def length(self) -> int:
-        return 3
 
 
 def test_own_inputs_may_set_what_the_base_knows() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from accvlab.dali_pipeline_framework.pipeline import (
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
+    LambdaStep,
     PipelineStepBase,
     UnneededFieldRemover,
 )
@@ -42,9 +43,11 @@ IN_PROCESS = {"num_threads": 1, "py_num_workers": 0, "prefetch_queue_depth": 1}
 # --- samples ---------------------------------------------------------------------------------------------
 
 
+TYPES = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}
+
+
 def field_group(*names: str) -> SampleDataGroup:
-    types = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}
-    return group_of(**{name: types[name[0]] for name in names})
+    return group_of(**{name: TYPES[name[0]] for name in names})
 
 
 def value_of(name: str, number: int) -> Any:
@@ -144,48 +147,21 @@ class Adds(KeepsFormat):
         return data_empty
 
 
-class Single(KeepsFormat):
+def single(*path: Any) -> LambdaStep:
     """Changes a field of one place, and draws with DALI."""
 
-    def __init__(self, path: tuple[Any, ...]) -> None:
-        self._path = path
+    def changed(value: Any) -> Any:
+        drawn = fn.random.uniform(range=[0.0, 100.0]) * types.Constant(np.float32(1.0), device="cpu")
+        return fn.cast_like(value + drawn, value)
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        value = data.get_item_in_path(self._path)
-        changed = value + fn.random.uniform(range=[0.0, 100.0]) * types.Constant(np.float32(1.0), device="cpu")
-        data.set_item_in_path(self._path, fn.cast_like(changed, value))
-        return data
+    return LambdaStep(changed, input_names=[path], output_types={path: TYPES[path[-1][0]]})
 
 
-class AddsToOne(KeepsFormat):
-    """Adds a field to one element, which then differs in format from the others."""
-
-    def __init__(self, path: tuple[Any, ...], name: str) -> None:
-        self._path = path
-        self._name = name
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        group = data.get_item_in_path(self._path)
-        group.add_data_field(self._name, DT.INT32)
-        group[self._name] = fn.random.uniform(range=[0, 1000], dtype=DT.INT32)
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        data_empty.get_item_in_path(self._path).add_data_field(self._name, DT.INT32)
-        return data_empty
-
-
-class Exchanges(KeepsFormat):
+def exchanges(array: str, name: str) -> LambdaStep:
     """Exchanges the first two elements of an array."""
-
-    def __init__(self, path: tuple[Any, ...], name: str) -> None:
-        self._paths = [(*path, index, name) for index in range(2)]
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        one, other = map(data.get_item_in_path, self._paths)
-        data.set_item_in_path(self._paths[0], other)
-        data.set_item_in_path(self._paths[1], one)
-        return data
+    paths = [(array, index, name) for index in range(2)]
+    of_paths = dict.fromkeys(paths, TYPES[name[0]])
+    return LambdaStep(lambda one, other: (other, one), input_names=paths, output_types=of_paths)
 
 
 class LooksOutside(KeepsFormat):
@@ -290,12 +266,12 @@ def chains(draw: st.DrawFn, sample: SampleDataGroup) -> list[PipelineStepBase]:
                     DataGroupInPathAppliedStep(Alike(name, key), (array,)),
                     Alike(0, None),
                     Adds(name, f"f_new{number}"),
-                    Single(("f9",)),
-                    AddsToOne((array, 0), f"n_new{number}"),
+                    single("f9"),
+                    DataGroupInPathAppliedStep(Adds(name, f"f_one{number}"), (array, 0)),
                     LooksOutside("f0", "f9"),
                     UnneededFieldRemover([name]),
                     *(
-                        [Exchanges((array,), name), Single((array, 1, name))]
+                        [exchanges(array, name), single(array, 1, name)]
                         if length > 1 and name in blueprint[array][0] and name != "r2"
                         else []
                     ),
@@ -364,6 +340,27 @@ def test_branches_on_data(is_alike: bool) -> None:
     assert ("Branches): once for all" in pipeline.plan) == is_alike
 
 
+DRAWS: dict[str, Callable[[], Any]] = {
+    "uniform": lambda: fn.random.uniform(range=[0.0, 1.0]),
+    "of a shape": lambda: fn.random.uniform(range=[0.0, 1.0], shape=[2, 3]),
+    "of values": lambda: fn.random.uniform(values=[1.0, 2.0, 5.0]),
+    "of a type": lambda: fn.random.uniform(range=[0.0, 255.0], dtype=types.UINT8),
+    "normal": lambda: fn.random.normal(mean=1.0),
+    "coin": lambda: fn.random.coin_flip(probability=0.3),
+    "beta": lambda: fn.random.beta(alpha=1.0, beta=2.0),
+    "choice": lambda: fn.random.choice(5),
+    "permutation": lambda: fn.batch_permutation(),
+}
+
+
+def test_random_operators_of_dali_draw_as_if_nothing_were_folded() -> None:
+    def drawn(number: Any) -> list[Any]:
+        return [fn.cast(draw(), dtype=DT.FLOAT) for draw in DRAWS.values()]
+
+    draws = LambdaStep(drawn, input_names="n0", output_types=dict.fromkeys(DRAWS, DT.FLOAT))
+    assert_same(numbers(rig(3), 2, 8), [Alike("f0"), draws])
+
+
 # --- what is folded --------------------------------------------------------------------------------------
 
 
@@ -377,7 +374,7 @@ def test_one_operator_works_for_all_elements() -> None:
 
 
 def test_a_field_that_is_changed_element_by_element_is_not_folded_again_for_it() -> None:
-    names = names_of_operators([Alike("f0"), Single(("cameras", 1, "n1")), Alike("f0")], rig(4))
+    names = names_of_operators([Alike("f0"), single("cameras", 1, "n1"), Alike("f0")], rig(4))
     assert names.count("Merge") == 0
     assert names.count("_ArithmeticGenericOp") < 9
 
@@ -420,8 +417,8 @@ def numbered_fields() -> SampleDataGroup:
         ),
         (
             rig(4),
-            [Alike("f0"), Single(("cameras", 1, "n1")), Alike("f0")],
-            ["step 1 (Single): element by element, since it does not say that it treats elements alike"],
+            [Alike("f0"), single("cameras", 1, "n1"), Alike("f0")],
+            ["step 1 (LambdaStep): element by element, since it does not say that it treats elements alike"],
         ),
         (
             with_array(field_group("f9"), "cameras", field_group("f0"), 3),
@@ -504,16 +501,6 @@ def test_samples_that_cannot_be_sent_are_told_with_path(
 
 
 # --- what comes out --------------------------------------------------------------------------------------
-
-
-def test_an_ordinary_pipeline_is_seen_from_outside() -> None:
-    definition = PipelineDefinition(numbers(rig(3), 2, 4), [Alike("f0")])
-    pipeline = definition.get_dali_pipeline(**IN_PROCESS)
-    assert pipeline.max_batch_size == 2
-    outputs = pipeline.run()
-    assert len(outputs) == len(definition.check_and_get_output_data_structure().field_names_flat)
-    assert {len(output) for output in outputs} == {2}
-    pipeline.close()
 
 
 def iterated(source: Any, steps: Sequence[PipelineStepBase], is_folded: bool = True, **settings: Any) -> Any:

@@ -10,8 +10,10 @@ import pytest
 from support import pipelines
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
+from support.random_steps import each_camera
 from support.refusals import assert_refused
 from support.samplers import EndlessSampler, EpochSampler
+from support.steps import Doubler
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
@@ -158,10 +160,8 @@ def test_the_length_is_that_given_or_unknown() -> None:
         assert_refused(lambda: len(iterator), "Pass `num_batches_in_epoch`", TypeError)
 
 
-def test_start_py_workers_can_be_called_first() -> None:
-    pipeline = PipelineDefinition(shuffled(NumberProvider(8))).get_dali_pipeline(
-        num_threads=1, py_num_workers=2, py_start_method="fork"
-    )
+def test_workers_can_be_started_first() -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(num_threads=1, py_num_workers=2)
     for _ in range(2):
         pipeline.start_py_workers()
     pipeline.build()
@@ -169,16 +169,17 @@ def test_start_py_workers_can_be_called_first() -> None:
         assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_run_delivers_the_fields_in_flat_order() -> None:
-    definition = PipelineDefinition(shuffled(NumberProvider(8)))
-    pipeline = definition.get_dali_pipeline(num_threads=1)
-    outputs = pipeline.run()
-    names = definition.check_and_get_output_data_structure().field_names_flat
-    assert names == (
-        "index", "pair", "name", "cameras.[0].label", "cameras.[0].gain", "cameras.[1].label", "cameras.[1].gain",
-    )  # fmt: skip
-    values = dict(zip(names, (np.asarray(output.as_tensor()) for output in outputs), strict=True))
-    assert values["index"].tolist() == [0, 1, 2, 3]
-    assert values["cameras.[1].gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
-    assert values["name"].tobytes() == b"\0\0" + b"x\0" + b"xx" + b"\0\0"
+@pytest.mark.parametrize(("steps", "factor"), [([], 1), ([each_camera(Doubler("gain"))], 2)], ids=["", "folded"])
+def test_run_delivers_the_fields_in_flat_order(steps: list[Any], factor: int) -> None:
+    definition = PipelineDefinition(shuffled(NumberProvider(8)), steps)
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0)
+    outputs = [np.asarray(output.as_tensor()) for output in pipeline.run()]
     pipeline.close()
+    cameras = (f"cameras.[{camera}].{name}" for camera in range(2) for name in ("label", "gain"))
+    names = definition.check_and_get_output_data_structure().field_names_flat
+    assert names == ("index", "pair", "name", *cameras)
+    values = dict(zip(names, outputs, strict=True))
+    assert values["index"].tolist() == [0, 1, 2, 3]
+    assert values["cameras.[1].gain"].tolist() == [factor * gain for gain in (0.5, 1.5, 2.5, 3.5)]
+    assert values["name"].tobytes() == b"\0\0" + b"x\0" + b"xx" + b"\0\0"
+    assert pipeline.max_batch_size == 4

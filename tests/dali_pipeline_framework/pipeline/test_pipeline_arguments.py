@@ -7,7 +7,6 @@ import logging
 import os
 import pickle
 import warnings
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,35 +47,21 @@ def first_output(pipeline: Any) -> np.ndarray:
     return np.asarray(pipeline.run()[0].as_tensor())
 
 
-# Per argument of DALI's pipeline: a value that is not the default, further arguments that it needs, and a
-# question about the pipeline with the answer to expect.
-ARGUMENTS: dict[str, tuple[Any, dict[str, Any], Callable[[Any], Any], Any]] = {
-    "batch_size": (4, {}, lambda pipeline: pipeline.max_batch_size, 4),
-    "num_threads": (3, {}, lambda pipeline: pipeline.num_threads, 3),
-    "device_id": (0, {}, lambda pipeline: pipeline.device_id, None if NO_GPU else 0),
-    "seed": (7, {}, lambda pipeline: pipeline.seed, 7),
-    "exec_pipelined": (False, {}, lambda pipeline: pipeline.exec_pipelined, False),
-    "prefetch_queue_depth": (5, {}, lambda pipeline: pipeline.prefetch_queue_depth, 5),
-    "exec_async": (False, {}, lambda pipeline: pipeline.exec_async, False),
-    "bytes_per_sample": (64, {}, lambda pipeline: pipeline._bytes_per_sample, 64),
-    "set_affinity": (True, {}, lambda pipeline: pipeline.set_affinity, True),
-    "enable_memory_stats": (True, {}, lambda pipeline: pipeline.enable_memory_stats, True),
-    "enable_checkpointing": (True, {}, lambda pipeline: len(pipeline.checkpoint()) > 20, True),
-    "py_num_workers": (3, {}, lambda pipeline: (pipeline.build(), len(pipeline._py_pool.pids()))[1], 3),
-    "py_start_method": ("spawn", {}, lambda pipeline: pipeline.py_start_method, "spawn"),
-    "py_callback_pickler": (
-        cloudpickle,
-        {"py_start_method": "forkserver", "py_num_workers": 1},
-        lambda pipeline: pipeline._py_callback_pickler,
-        cloudpickle,
-    ),
-    "output_dtype": (DT.INT64, {}, lambda pipeline: pipeline.output_dtype(), [DT.INT64]),
-    "output_ndim": (0, {}, lambda pipeline: pipeline.output_ndim(), [0]),
-    "output_layout": ([None], {}, lambda pipeline: pipeline._output_layout, [None]),
-    "exec_dynamic": (False, {}, lambda pipeline: pipeline.exec_dynamic, False),
-    "stream_policy": (StreamPolicy.SINGLE, {}, lambda pipeline: pipeline.stream_policy, StreamPolicy.SINGLE),
-    "concurrency": (OperatorConcurrency.FULL, {}, lambda pipeline: pipeline.concurrency, OperatorConcurrency.FULL),
-}
+# Arguments of DALI's pipeline with values that are not the default, as far as they go together.
+ARGUMENTS: list[dict[str, Any]] = [
+    {
+        **{"batch_size": 4, "num_threads": 3, "device_id": 0, "seed": 7, "prefetch_queue_depth": 5},
+        **{"bytes_per_sample": 64, "set_affinity": True, "enable_memory_stats": True},
+        **{"enable_checkpointing": True, "py_num_workers": 3, "py_start_method": "fork"},
+        **{"output_dtype": [DT.INT64], "output_ndim": [0], "output_layout": [None]},
+        **{"stream_policy": StreamPolicy.SINGLE, "concurrency": OperatorConcurrency.FULL},
+    },
+    {"exec_pipelined": False, "exec_async": False, "exec_dynamic": False, "py_num_workers": 0},
+    {
+        **{"py_start_method": "forkserver", "py_callback_pickler": cloudpickle, "py_num_workers": 1},
+        "prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1},
+    },
+]
 DEPRECATED = {
     "max_streams": (3, "The `max_streams` is deprecated and has no effect"),
     "default_cuda_stream_priority": (-1, "The `default_cuda_stream_priority` is deprecated and has no effect"),
@@ -84,27 +69,27 @@ DEPRECATED = {
 }
 
 
-SLOW = ("py_callback_pickler",)  # starts the fork server, as many other tests do
-
-
 class TestArgumentsOfDali:
-    def test_the_tables_cover_them_all(self) -> None:
-        names = [*inspect.signature(nvidia.dali.Pipeline.__init__).parameters][1:]
-        assert sorted(names) == sorted([*ARGUMENTS, *DEPRECATED, "checkpoint"])  # for the latter see below
+    def test_all_are_known(self) -> None:
+        names = {*inspect.signature(nvidia.dali.Pipeline.__init__).parameters} - {"self"}
+        assert names == {*DEPRECATED, "checkpoint"}.union(*ARGUMENTS)  # for the latter see below
 
-    @pytest.mark.parametrize(
-        "name", [pytest.param(each, marks=pytest.mark.wide if each in SLOW else ()) for each in ARGUMENTS]
-    )
-    def test_each_reaches_dali(self, name: str) -> None:
-        value, further, question, answer = ARGUMENTS[name]
+    @pytest.mark.parametrize("arguments", ARGUMENTS)
+    def test_they_reach_dali(self, arguments: dict[str, Any]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            pipeline = make_pipeline(**{"num_threads": 1, "py_num_workers": 0, **further, name: value})
-        try:
-            assert question(pipeline) == answer
-            assert first_output(pipeline).tolist() == [0, 1, 2, 3]
-        finally:
-            pipeline.close()
+            pipeline = make_pipeline(**arguments)
+        names = {"batch_size": "max_batch_size", "py_callback_pickler": "_py_callback_pickler"}
+        own = ("bytes_per_sample", "output_layout", "enable_checkpointing")
+        names |= {name: f"_{name}" for name in own}
+        for name, value in arguments.items():
+            found = getattr(pipeline, names.get(name, name))
+            expected = None if name == "device_id" and NO_GPU else value
+            assert (found() if name in ("output_dtype", "output_ndim") else found) == expected, name
+        assert first_output(pipeline).tolist() == [0, 1, 2, 3]
+        if arguments["py_num_workers"]:
+            assert len(pipeline._py_pool.pids()) == arguments["py_num_workers"]
+        pipeline.close()
 
     @pytest.mark.parametrize("name", DEPRECATED)
     def test_deprecated_ones_warn_as_in_dali(self, name: str) -> None:
@@ -135,14 +120,13 @@ class TestArgumentsOfDali:
         ("variables", "ranks"),
         [
             ({"LOCAL_WORLD_SIZE": "2"}, 2),
-            ({"LOCAL_WORLD_SIZE": "1000"}, None),
             ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
             ({"SLURM_STEP_TASKS_PER_NODE": "1,2(x3)"}, 2),
             ({"LOCAL_WORLD_SIZE": "none"}, 1),
         ],
     )
     def test_ranks_of_a_machine_share_its_cores(
-        self, variables: dict[str, str], ranks: int | None, monkeypatch: pytest.MonkeyPatch
+        self, variables: dict[str, str], ranks: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -150,7 +134,7 @@ class TestArgumentsOfDali:
         if len(os.sched_getaffinity(0)) != os.cpu_count() and "LOCAL_WORLD_SIZE" not in variables:
             ranks = 1  # the launcher has divided the cores itself
         pipeline = make_pipeline(py_num_workers=0)
-        assert pipeline.num_threads == (1 if ranks is None else max(1, cores // ranks))
+        assert pipeline.num_threads == max(1, cores // ranks)
         pipeline.close()
 
     def test_by_position_in_dali_s_order_also_as_numbers_of_numpy(self) -> None:
@@ -159,14 +143,6 @@ class TestArgumentsOfDali:
         assert found == (4, 3, None, 11)
         assert (pipeline.exec_pipelined, pipeline.prefetch_queue_depth, pipeline.exec_async) == (True, 5, True)
         assert pipeline._bytes_per_sample == 64
-        pipeline.close()
-
-    def test_separate_queues(self) -> None:
-        depths = {"cpu_size": 3, "gpu_size": 1}
-        pipeline = make_pipeline(num_threads=1, prefetch_queue_depth=depths)
-        assert (pipeline.cpu_queue_size, pipeline.gpu_queue_size) == (3, 1)
-        assert first_output(pipeline).tolist() == [0, 1, 2, 3]
-        assert pipeline.prefetch_queue_depth == depths
         pipeline.close()
 
     def test_what_the_output_must_be_is_checked(self) -> None:
