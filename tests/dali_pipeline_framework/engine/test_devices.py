@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.stand_in_driver import make_stand_in_driver, needs_compiler
-from support.steps import Doubler, KeepsFormat, Renamer
+from support.steps import Doubler, Renamer
 
 from accvlab.dali_pipeline_framework.engine.dali import gpus
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup, pipeline_arguments
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, pipeline_arguments
 from accvlab.dali_pipeline_framework.pipeline.pipeline_arguments import checked_device
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
@@ -43,35 +44,24 @@ needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a mach
 EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-class OnGpu(KeepsFormat):
-    """Does something to a field that needs a GPU."""
+def drawn_by(_: Any) -> Any:
+    shift = fn.random.uniform(range=[1, 2], device="gpu").cpu()
+    return fn.cast(fn.random.normal(mean=shift), dtype=DT.INT64)
 
-    def __init__(self, name: str, what: str) -> None:
-        self.name = name
-        self.what = what
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        data[self.name] = getattr(self, self.what)(data[self.name])
-        return data
+# What may be done to a field that needs a GPU.
+ON_GPU: dict[str, Callable[[Any], Any]] = {
+    "moved": lambda value: value.gpu(),
+    "computed": lambda value: value.gpu() + 1,
+    "computed and back": lambda value: (value.gpu() + 1).cpu(),
+    "drawn": lambda value: fn.random.uniform(range=[1, 2], device="gpu", dtype=DT.INT64),
+    "named input": drawn_by,
+    "read": lambda value: fn.external_source(lambda: [np.array(3)], device="gpu", dtype=DT.INT64),
+}
 
-    def moved(self, value: Any) -> Any:
-        return value.gpu()
 
-    def computed(self, value: Any) -> Any:
-        return value.gpu() + 1
-
-    def computed_and_back(self, value: Any) -> Any:
-        return (value.gpu() + 1).cpu()
-
-    def drawn(self, value: Any) -> Any:
-        return fn.random.uniform(range=[1, 2], device="gpu", dtype=DT.INT64)
-
-    def named_input(self, value: Any) -> Any:
-        shift = fn.random.uniform(range=[1, 2], device="gpu").cpu()
-        return value + fn.cast(fn.random.normal(mean=shift) * 0, dtype=DT.INT64)
-
-    def read(self, value: Any) -> Any:
-        return fn.external_source(source=lambda info: np.array(3), batch=False, device="gpu", dtype=DT.INT64)
+def on_gpu(what: str, name: str = "index") -> LambdaStep:
+    return LambdaStep(ON_GPU[what], input_names=name, output_types={name: DT.INT64})
 
 
 def image_provider(num_samples: int = 4) -> ArrayProvider:
@@ -109,11 +99,13 @@ class TestWithoutGpu:
         with make_loader(IndexProvider(8), 4, device_id=5) as loader:
             assert indices(loader) == EIGHT  # any number
 
-    @pytest.mark.parametrize("what", ["moved", "computed", "computed_and_back", "drawn", "named_input", "read"])
+    @pytest.mark.parametrize("what", ON_GPU)
     def test_the_step_that_needs_one_is_named(self, what: str, caplog: pytest.LogCaptureFixture) -> None:
         gpus.log_cpu_fallback_once.cache_clear()
-        steps = [Renamer("index", "number"), OnGpu("number", what), Doubler("pair")]
-        words = "The pipeline has device_id=0, but no GPU is usable here...\n  - step 1 (OnGpu)...device_id=None"
+        steps = [Renamer("index", "number"), on_gpu(what, "number"), Doubler("pair")]
+        words = (
+            "The pipeline has device_id=0, but no GPU is usable here...\n  - step 1 (LambdaStep)...device_id=None"
+        )
         error = assert_refused(lambda: defined(NumberProvider(8), steps).build(), words, DeviceError)
         assert isinstance(error, RuntimeError)
         assert str(error).count("\n  - ") == 1
@@ -123,10 +115,10 @@ class TestWithoutGpu:
         provider = ArrayProvider({"front": {"image": (DT.UINT8, [[1]] * 4)}, "index": (DT.INT64, [0] * 4)})
         decoder = DataGroupInPathAppliedStep(ImageDecoder("image", use_device_mixed=True), "front")
         words = (
-            "\n  - step 1 (OnGpu): fn.random.uniform"
+            "\n  - step 1 (LambdaStep): fn.random.uniform"
             "\n  - step 2 (DataGroupInPathAppliedStep of ImageDecoder): fn.decoders.image\nPass"
         )
-        steps = [Doubler("index"), OnGpu("index", "drawn"), decoder]
+        steps = [Doubler("index"), on_gpu("drawn"), decoder]
         assert_refused(lambda: defined(provider, steps), words, DeviceError)
 
     @pytest.mark.parametrize("device_id", [None, 0])
@@ -280,11 +272,11 @@ def test_for_other_executors_all_steps_that_need_the_way_back_are_named(
     with make_iterator(shuffled(image_provider()), NORMALIZING, **HERE, **executor) as iterator:
         assert next(iter(iterator))["image"].shape == (4, 48, 64, 3)  # on the CPU nothing is lost
     pretend_gpus(monkeypatch)
-    steps = [*NORMALIZING, OnGpu("index", "computed_and_back"), Doubler("index")]
+    steps = [*NORMALIZING, on_gpu("computed and back"), Doubler("index")]
     words = (
         "only DALI's dynamic executor does:\n"
         "  - step 1 (ImageMeanStdDevNormalizer): fn._shape\n"
-        "  - step 2 (OnGpu): a transfer from the GPU\n"
+        "  - step 2 (LambdaStep): a transfer from the GPU\n"
         "Leave out `exec_dynamic`, `exec_async` and `exec_pipelined`, give `prefetch_queue_depth` as a number"
     )
     assert_refused(lambda: defined(image_provider(), steps, **executor), words)
@@ -293,12 +285,12 @@ def test_for_other_executors_all_steps_that_need_the_way_back_are_named(
     assert checked_by_dali(defined(image_provider(), steps, **executor)).outputs == ["cpu", "gpu"]
 
 
-@pytest.mark.parametrize(("what", "may_bind"), [("computed", True), ("computed_and_back", False)])
+@pytest.mark.parametrize(("what", "may_bind"), [("computed", True), ("computed and back", False)])
 def test_the_host_waits_only_where_data_come_back_to_the_cpu(
     what: str, may_bind: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch)
-    assert defined(image_provider(), [*NORMALIZING, OnGpu("index", what)]).may_bind_outputs is may_bind
+    assert defined(image_provider(), [*NORMALIZING, on_gpu(what)]).may_bind_outputs is may_bind
 
 
 @pytest.mark.gpu
@@ -319,7 +311,7 @@ class TestWithGpu:
 
     @pytest.mark.parametrize("what", ["moved", "computed"])
     def test_a_step_may_move_data_to_the_gpu(self, what: str) -> None:
-        with make_iterator(shuffled(IndexProvider(8)), [OnGpu("index", what)], **TORCH_ON_GPU) as iterator:
+        with make_iterator(shuffled(IndexProvider(8)), [on_gpu(what)], **TORCH_ON_GPU) as iterator:
             batches = [*iterator]
         assert {batch["index"].device.type for batch in batches} == {"cuda"}
         shift = 1 if what == "computed" else 0
@@ -328,7 +320,7 @@ class TestWithGpu:
     def test_outputs_are_bound_to_another_stream(self) -> None:
         provider = ArrayProvider({"index": (DT.INT64, [np.full(1 << 16, index) for index in range(40)])})
         stream = torch.cuda.Stream()
-        with make_iterator(shuffled(provider, 1), [OnGpu("index", "computed")], **TORCH_ON_GPU) as iterator:
+        with make_iterator(shuffled(provider, 1), [on_gpu("computed")], **TORCH_ON_GPU) as iterator:
             with torch.cuda.stream(stream):
                 found = [batch["index"].sum() for batch in iterator]
             stream.synchronize()

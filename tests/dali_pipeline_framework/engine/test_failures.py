@@ -43,11 +43,7 @@ from accvlab.dali_pipeline_framework.errors import (
     SourcePicklingError,
     WorkerDiedError,
 )
-from accvlab.dali_pipeline_framework.inputs import (
-    CallableBase,
-    IterableBase,
-    SamplerInputIterable,
-)
+from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
 from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders

@@ -125,11 +125,7 @@ NOT_LISTED = "The GPUs could not be listed, so none is used: "
         ("12\n\naccvlab-gpus: [[], 12080, false]\nbye", GpuFacts((), 12080, False), []),
         ("", GpuFacts(), ["Segmentation fault"]),
         (PermissionError(13, "no permission", ""), GpuFacts(), ["[Errno 13] no permission: ''"]),
-        (
-            subprocess.TimeoutExpired("python", 120),
-            GpuFacts(),
-            ["Command 'python' timed out after 120 seconds"],
-        ),
+        (subprocess.TimeoutExpired("python", 120), GpuFacts(), ["Command 'python' timed out after 120 seconds"]),
     ],
 )
 def test_what_another_process_prints_of_the_gpus(

@@ -167,7 +167,7 @@ class OddProvider(IndexProvider):
         return super().get_data(sample_index)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(0, marks=pytest.mark.wide)])
 @pytest.mark.parametrize("name", ODD)
 def test_the_error_names_the_sample(name: str, num_workers: int) -> None:
     with make_loader(OddProvider(name), 2, num_workers=num_workers) as loader:

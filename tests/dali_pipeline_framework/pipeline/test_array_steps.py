@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +16,7 @@ from support.providers import NumberProvider
 from support.random_steps import each_camera as in_cameras
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework.draws import (
-    Draws,
-    FieldKey,
-)
+from accvlab.dali_pipeline_framework.draws import Draws, FieldKey
 from accvlab.dali_pipeline_framework.errors import (
     GraphError,
     NotSupportedError,
@@ -32,12 +28,7 @@ from accvlab.dali_pipeline_framework.errors import (
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import (
-    ArrayStep,
-    DataGroupInPathAppliedStep,
-    PipelineStepBase,
-    UnneededFieldRemover,
-)
+from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, PipelineStepBase
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.testing import run_step
 
@@ -194,11 +185,6 @@ class TestOneSample:
         sample["pair"] = None
         assert_refused(lambda: Doubles()(sample), "pair: is not set", ValueError)
 
-    def test_in_a_group_draws_of_one_step_follow_run_step(self) -> None:
-        both = [run_step(in_cameras(Gain()), of_five(), seed=4, run=run) for run in ("graph", "workers")]
-        assert both[0].draws == both[1].draws != {}
-        assert both[0].output["cameras"][1]["gain"] == both[1].output["cameras"][1]["gain"]
-
     def test_in_a_chain_with_steps_of_the_graph(self) -> None:
         found = run_step([Doubles(at=-1), InGraph()], of_five(), run="auto")
         assert found.output["index"] == 10
@@ -238,20 +224,6 @@ class TestStepByStep:
         definition = PipelineDefinition(GivenBatch([of_five()]), [Gain()])
         words = "`step_by_step` needs a callable input, which loads a sample at any position"
         assert_refused(lambda: next(definition.step_by_step()), words)
-
-
-def test_forms_of_steps() -> None:
-    class Other(UnneededFieldRemover):
-        def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-            return data
-
-    assert Gain().has_array_form
-    assert UnneededFieldRemover(["a"]).has_graph_form
-    assert not Other(["a"]).has_array_form
-    assert not in_cameras(Other(["a"])).has_array_form
-    assert not Doubles().has_graph_form
-    assert not DataGroupInPathAppliedStep(Doubles(), ()).has_graph_form
-    assert pickle.loads(pickle.dumps(Gain().with_run("graph"))).run == "graph"
 
 
 def test_the_state_of_a_loader_tells_which_form_ran() -> None:

@@ -14,10 +14,7 @@ from support.pipelines import shuffled
 from support.windows import frame_clips
 
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import (
-    ImageDecoder,
-    ImageResizeCropFlipper,
-)
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageResizeCropFlipper
 
 OPTIONS = {"hw_decoder_load": 0.9, "preallocate_height_hint": 900, "preallocate_width_hint": 1600}
 

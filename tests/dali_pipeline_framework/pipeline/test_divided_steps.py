@@ -24,15 +24,8 @@ from support.refusals import assert_refused
 from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.draws import Draws
-from accvlab.dali_pipeline_framework.errors import (
-    FieldValueError,
-    FormatError,
-    SourceError,
-)
-from accvlab.dali_pipeline_framework.pipeline import (
-    PipelineDefinition,
-    SampleDataGroup,
-)
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, SourceError
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
@@ -393,10 +386,7 @@ def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> N
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (
-            ImageDecoder("image"),
-            "ImageDecoder cannot decode it. No image file ...begins with b'no image at '",
-        ),
+        (ImageDecoder("image"), "ImageDecoder cannot decode it. No image file ...begins with b'no image at '"),
         (ImageResizer("image", output_hw=[4, 6], is_encoded=True), "image: No image file"),
     ],
 )

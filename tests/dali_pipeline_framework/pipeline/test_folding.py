@@ -298,10 +298,7 @@ def test_the_results_are_the_same() -> None:
         steps = data.draw(chains(sample))
         source = numbers(sample, data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5)))
         folded = assert_same(
-            source,
-            steps,
-            exec_dynamic=data.draw(st.booleans()),
-            enable_conditionals=data.draw(st.booleans()),
+            source, steps, exec_dynamic=data.draw(st.booleans()), enable_conditionals=data.draw(st.booleans())
         )
         checked += folded.delivery.layout.num_slots > 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,7 @@ from support.arrays import DT, ArrayProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator
-from accvlab.dali_pipeline_framework.processing_steps import (
-    ImageRange01Normalizer,
-    LambdaStep,
-    UnneededFieldRemover,
-)
+from accvlab.dali_pipeline_framework.processing_steps import ImageRange01Normalizer, LambdaStep
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 NUM_BATCHES, MIB = 16, 1 << 20
@@ -131,16 +125,3 @@ def test_outputs_of_the_pipeline_keep_their_own_bytes() -> None:
     finally:
         del kept
         pipeline.close()
-
-
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-def test_an_iterator_of_jax_keeps_its_own_bytes() -> None:
-    from nvidia.dali.plugin.jax import DALIGenericIterator
-
-    take, expected, _ = TAKEN["label"]
-    pipeline = pipeline_of(UnneededFieldRemover(["boxes", "token"]))
-    arguments = {"dali_generic_iterator_class": DALIGenericIterator}
-    with DALIStructuredOutputIterator(NUM_BATCHES, pipeline, **arguments) as iterator:
-        mib, kept = kept_mib(iterator, take)
-    assert_kept(kept, expected)
-    assert mib < 1

@@ -175,10 +175,7 @@ IN_GRAPH_ONLY = "but step 0 (InGraph) has a form for the graph only"
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        (
-            [InGraph(), each_camera(Gain()), Doubles()],
-            f"step 2 (Doubles) works on arrays ...{IN_GRAPH_ONLY}",
-        ),
+        ([InGraph(), each_camera(Gain()), Doubles()], f"step 2 (Doubles) works on arrays ...{IN_GRAPH_ONLY}"),
         ([InGraph(), Gain().with_run("workers")], "step 1 (Gain) is to run in the workers ... step 0 (InGraph)"),
         ([Gain().with_run("graph"), Doubles()], "step 0 (Gain) is to run in the graph"),
     ],
