@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 from nvidia.dali import fn
 from nvidia.dali.tensors import TensorListCPU, TensorListGPU
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
-from support.child_processes import run_process
+from support.child_processes import run_python
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.loaders import make_loader, pipeline_of
 from support.pipelines import indices, make_iterator, shuffled
@@ -142,16 +141,6 @@ class TestWithoutGpu:
             lambda: run_step(steps, sample, device_id=device_id),
         ):
             assert_refused(make, words, DeviceError)
-
-    def test_without_a_device_id_the_cpu_decodes(self) -> None:
-        def images(use_device_mixed: bool) -> np.ndarray:
-            steps = [ImageDecoder("image", use_device_mixed)]
-            with make_iterator(shuffled(image_provider()), steps, **HERE) as iterator:
-                [batch] = iterator
-            return batch["image"]
-
-        assert images(True).shape == (4, 48, 64, 3)
-        assert (images(True) == images(False)).all()
 
 
 # Once CUDA runs in a process, DALI does not fork workers from it.
@@ -328,12 +317,11 @@ class TestWithGpu:
 
 
 _DECODING_IN_WORKERS = """
-import os
-from support.arrays import DT, ArrayProvider, encoded_image, gradient
-from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.processing_steps import GridMasker, ImageDecoder
-images = [encoded_image(gradient(48, 64, phase), kind) for phase, kind in enumerate(["JPEG", "PNG"] * 4)]
-if __name__ == "__main__":
+    import os
+    from support.arrays import DT, ArrayProvider, encoded_image, gradient
+    from accvlab.dali_pipeline_framework import DataLoader, GridMasker, ImageDecoder
+
+    images = [encoded_image(gradient(48, 64, phase), kind) for phase, kind in enumerate(["JPEG", "PNG"] * 4)]
     steps = [ImageDecoder("image", True), GridMasker("image")]
     provider = ArrayProvider({"image": (DT.UINT8, images)})
     with DataLoader(provider, 2, steps=steps, run="workers", num_workers=2, start_method="fork") as loader:
@@ -346,11 +334,9 @@ if __name__ == "__main__":
 @needs_compiler
 def test_workers_do_not_initialise_cuda(tmp_path: Path) -> None:
     """Each would have a context of its own, of some hundred MB of the first GPU."""
-    (tmp_path / "main.py").write_text(_DECODING_IN_WORKERS)
     calls = tmp_path / "calls"
-    environment = {**os.environ, **make_stand_in_driver(tmp_path / "driver", []), "CUDA_CALLS": str(calls)}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    done = run_process([sys.executable, tmp_path / "main.py"], env=environment, check=True)
+    driver = make_stand_in_driver(tmp_path / "driver", [])
+    done = run_python(_DECODING_IN_WORKERS, env={**os.environ, **driver, "CUDA_CALLS": str(calls)}, check=True)
     callers = {tuple(line.split()) for line in calls.read_text().splitlines()}
     # DALI initialises it in the process of the pipeline, also for the CPU.
     assert callers == {(done.stdout.strip(), "cuInit"), (done.stdout.strip(), "cuDriverGetVersion")}

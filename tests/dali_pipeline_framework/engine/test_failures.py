@@ -18,6 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
+from nvidia.dali.pipeline import Pipeline
 from support import pipelines
 from support.laws import each_value
 from support.loaders import make_loader
@@ -36,12 +37,14 @@ from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
 from support.windows import frame_clips
 
+from accvlab.dali_pipeline_framework.engine.dali import texts
 from accvlab.dali_pipeline_framework.errors import (
     FieldNotFoundError,
     FileError,
     SourceError,
     SourcePicklingError,
     WorkerDiedError,
+    WorkerStartError,
 )
 from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
@@ -194,6 +197,24 @@ def test_that_a_worker_was_killed_is_said(num_workers: int) -> None:
         assert_refused(lambda: iter(iterator), message, WorkerDiedError)
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError(texts.WORKERS_NOT_STARTED), "one has ended while it was set up. What it printed on stderr"),
+        (RuntimeError(texts.NO_SHARED_MEMORY), f"{texts.NO_SHARED_MEMORY}. DALI keeps batches and semaphores in"),
+        (OSError(24, "Too many open files"), "Too many open files. DALI keeps batches and semaphores in /dev/shm"),
+    ],
+)
+def test_that_workers_could_not_be_started_is_said(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_py_workers(pipeline: Pipeline) -> None:
+        raise error
+
+    monkeypatch.setattr(Pipeline, "start_py_workers", start_py_workers)
+    assert_refused(lambda: make_iterator(shuffled(IndexProvider())), words, WorkerStartError)
+
+
 # So slow that the other workers do not load all before a death is noticed.
 SLOW = {
     "callable": shuffled(SlowIndexProvider(400)),
@@ -229,50 +250,43 @@ def test_workers_that_are_killed_at_any_time(method: str, num_workers: int, afte
         timer.join()
 
 
-class TestOwnInputs:
-    class WrongNumberOfFields(CallableBase):
-        used_sample_data_structure = FaultyProvider("none").sample_data_structure
-        length = None
+class TwoFields(CallableBase):
+    used_sample_data_structure = FaultyProvider("none").sample_data_structure
+    length = None
 
-        def __call__(self, sample_info):
-            return (np.zeros(3, np.uint8), np.zeros((1, 4), np.float32))
+    def __call__(self, sample_info):
+        return (np.zeros(3, np.uint8), np.zeros((1, 4), np.float32))
 
-    class WrongBatch(IterableBase):
-        used_sample_data_structure = IndexProvider().sample_data_structure
-        length = None
 
-        def __init__(self, batch):
-            self.batch = batch
+class WrongBatch(IterableBase):
+    used_sample_data_structure = IndexProvider().sample_data_structure
+    length = None
 
-        def __iter__(self):
-            return self
+    def __init__(self, batch):
+        self.batch = batch
 
-        def __next__(self):
-            return self.batch
+    def __iter__(self):
+        return self
 
-    def test_a_wrong_number_of_fields_is_named(self) -> None:
-        words = (
-            "WrongNumberOfFields returned 2 fields, but its blueprint has 5: cameras[0].image, cameras[0].boxes, "
-            "... index."
-        )
-        with make_iterator(self.WrongNumberOfFields(), batch_size=2) as iterator:
-            assert_refused(lambda: next(iter(iterator)), words, ValueError)
+    def __next__(self):
+        return self.batch
 
-    @pytest.mark.parametrize(
-        ("batch", "words"),
-        [
-            (None, "one entry per field (1: index), each with the data of all samples, got NoneType"),
-            (([], []), "one entry per field (1: index)...got 2 entries"),
-            (([np.int64(1).reshape(())] * 5,), "1 to 4 samples per batch ... got [5]"),
-            (([],), "1 to 4 samples per batch ... got [0]"),
-            ((np.array(3),), "1 to 4 samples per batch ... got ['no list']"),
-            (([np.zeros(2)],), "slot 0):\n  - index: expected dtype int64, got float64"),
-            (([3],), "index: expected an array, got int"),
-        ],
-    )
-    def test_a_wrong_batch_is_named(self, batch: object, words: str) -> None:
-        with make_iterator(self.WrongBatch(batch), batch_size=4) as iterator:
-            assert_refused(lambda: next(iter(iterator)), words, ValueError)
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (TwoFields(), "TwoFields returned 2 fields, but its blueprint has 5: cameras[0].image, ... index."),
+        (WrongBatch(None), "one entry per field (1: index), each with the data of all samples, got NoneType"),
+        (WrongBatch(([], [])), "one entry per field (1: index)...got 2 entries"),
+        (WrongBatch(([np.int64(1).reshape(())] * 5,)), "1 to 4 samples per batch ... got [5]"),
+        (WrongBatch(([],)), "1 to 4 samples per batch ... got [0]"),
+        (WrongBatch((np.array(3),)), "1 to 4 samples per batch ... got ['no list']"),
+        (WrongBatch(([np.zeros(2)],)), "slot 0):\n  - index: expected dtype int64, got float64"),
+    ],
+)
+def test_wrong_batches_of_own_inputs_are_named(source: Any, words: str) -> None:
+    with make_iterator(source, batch_size=4) as iterator:
+        assert_refused(lambda: next(iter(iterator)), words, ValueError)
 
 
 class TestSpawn:

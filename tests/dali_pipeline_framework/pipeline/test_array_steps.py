@@ -185,12 +185,6 @@ class TestOneSample:
         sample["pair"] = None
         assert_refused(lambda: Doubles()(sample), "pair: is not set", ValueError)
 
-    def test_in_a_chain_with_steps_of_the_graph(self) -> None:
-        found = run_step([Doubles(at=-1), InGraph()], of_five(), run="auto")
-        assert found.output["index"] == 10
-        expected = of_five()["cameras"][0]["gain"] + found.draws["InGraph[0]/shift"] + 1
-        assert found.output["cameras"][0]["gain"] == expected
-
 
 class TestStepByStep:
     def test_gives_what_the_pipeline_gives(self) -> None:

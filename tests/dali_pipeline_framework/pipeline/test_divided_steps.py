@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,12 +12,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, types
-from PIL import Image
 from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient
 from support.graphs import untraced
 from support.inputs import GivenBatch
-from support.laws import examples, spread
+from support.laws import examples
 from support.random_steps import each_camera, filled
 from support.refusals import assert_refused
 from support.steps import KeepsFormat
@@ -29,11 +27,8 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleD
 from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
-    AnnotationElementConditionEval,
     ArrayStep,
     AxesLayoutSetter,
-    BoundingBoxToHeatmapConverter,
-    BoxAreaFilter,
     CoordinateCropper,
     DataGroupInPathAppliedStep,
     GridMasker,
@@ -86,14 +81,9 @@ def _sized(name: str, fields: set[Any]) -> PipelineStepBase:
 # For each step what makes it for the names of the fields that there are.
 STEPS: dict[str, Callable[[set[Any]], PipelineStepBase]] = {
     "affine": _affine,
-    "area": lambda _: BoxAreaFilter("boxes", area_range=(20.0, 500.0)),
-    "condition": lambda _: AnnotationElementConditionEval("annotation", "is_far = depths > 4", False),
     "crop": lambda _: CoordinateCropper("points", [0, 0], [20, 15]),
     "flip": lambda fields: HorizontalFlipper("image", **_named(fields)),
     "grid": lambda _: GridMasker("image", prob=0.7, tile_range=(6, 12), angle_range=(0.0, 0.5)),
-    "heatmap": lambda _: BoundingBoxToHeatmapConverter(
-        "annotation", "boxes", "heatmap", [6, 9], image_hw_field_name="image_hw", use_per_category_heatmap=False
-    ),
     "layout": lambda _: AxesLayoutSetter("image", "HWC"),
     "layout of points": lambda _: AxesLayoutSetter("points", "NC"),
     "mean": lambda _: ImageMeanStdDevNormalizer("image", [90, 100, 110], 50.0, output_layout="CHW"),
@@ -142,11 +132,7 @@ def _rig(number: int, sizes: Sequence[tuple[int, int]], kind: str, has_mask: boo
         if has_mask:
             fields["mask"] = (DT.UINT8, random.integers(0, 9, (height, width, 1)).astype(np.uint8))
         cameras.append(filled(fields))
-    boxes = np.array([[1, 2, 9, 8], [5, 5, 20, 18]][: number % 3], np.float32).reshape(-1, 4)
-    annotation = filled({"boxes": (DT.FLOAT, boxes), "depths": (DT.FLOAT, np.arange(len(boxes)) + 3.5)})
-    sample = filled({"image_hw": (DT.INT32, [24, 36]), "index": (DT.INT64, number)})
-    sample.add_data_group_field("annotation", annotation)
-    sample["annotation"] = annotation
+    sample = filled({"index": (DT.INT64, number)})
     sample.add_data_group_field_array("cameras", cameras[0], len(cameras))
     for index, each in enumerate(cameras):
         sample["cameras"][index] = each
@@ -294,17 +280,6 @@ def test_elements_of_an_array_may_be_sent_in_different_forms(
     pair(steps, rigs(kind))
 
 
-@pytest.mark.parametrize("sizes", [((8, 12), (8, 12)), ((8, 12), (6, 10))], ids=["one size", "sizes"])
-def test_pixels_that_no_step_of_the_graph_touches_keep_their_layout(sizes: Sequence[tuple[int, int]]) -> None:
-    negative = each_camera(MapStep(np.negative, input_names="matrix", output_types={"matrix": DT.FLOAT}))
-    steps = [_DECODER, negative, TensorSizeAdder("image", "_size")]
-    whole = run_step(steps, rigs(sizes=sizes), run="graph", fold_arrays=False)
-    divided = run_step(steps, rigs(sizes=sizes), run="pixels", fold_arrays=False)
-    for run in (*whole, *divided):
-        assert [run.layouts[f"cameras[{number}].image"] for number in range(2)] == ["HWC", "HWC"]
-        assert run.layouts["cameras[0].matrix"] == ""
-
-
 class Inverter(ArrayStep):
     """Decodes by a public step, and reads the pixels."""
 
@@ -318,14 +293,6 @@ class Inverter(ArrayStep):
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return self.decoder.check_input_data_format_and_set_output_data_format(data_empty)
-
-
-def test_what_applies_another_step_as_it_likes_is_not_divided() -> None:
-    steps = [Inverter(), HorizontalFlipper("image", prob=1.0)]
-    samples = images(gradient(8, 12))
-    assert where(steps, samples) == (2, 1)
-    expected = 255 - run_step(ImageDecoder("image", False), samples[0]).output["image"][:, ::-1]
-    np.testing.assert_array_equal(pair(steps, samples)[0].output["image"], expected)
 
 
 def inverted(image: np.ndarray) -> np.ndarray:
@@ -359,6 +326,7 @@ _FLIPPER = HorizontalFlipper("image", prob=1.0)
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
+        ([Inverter(), _FLIPPER], (2, 1)),  # applies another step as it likes
         ([_DECODER, InGraph("image", prob=1.0), _FLIPPER], (1, 0)),
         ([_DECODER, NamesImages("image", prob=1.0), _FLIPPER], (3, 0)),
         ([_DECODER, ChecksMore("image", prob=1.0), _FLIPPER], (3, 0)),
@@ -460,35 +428,6 @@ def changed(*parameters: Any) -> Callable[[SampleDataGroup], None]:
 def test_a_step_that_declares_otherwise_than_it_does_is_named(step: PipelineStepBase, words: str) -> None:
     words = f"Step 1 (Declared) on sample 0 failed...{words}"
     assert_refused(lambda: run_step([_DECODER, step], images(gradient(8, 12)), run="pixels"), words, SourceError)
-
-
-def jpeg(mode: str = "RGB", orientation: int = 1) -> np.ndarray:
-    file, image = io.BytesIO(), Image.fromarray(gradient(8, 12)).convert(mode)
-    exif = image.getexif()
-    exif[0x0112] = orientation
-    image.save(file, "JPEG", quality=100, exif=exif)
-    return np.frombuffer(file.getvalue(), np.uint8)
-
-
-FILES = {
-    **{f"turned {orientation}": jpeg(orientation=orientation) for orientation in range(1, 9)},
-    "grey": jpeg("L"),
-    "CMYK": jpeg("CMYK"),
-    "alpha": encoded_image(np.dstack([gradient(8, 12), gradient(8, 12)[..., 0]]), "PNG"),
-    "16 bit": cv2.imencode(".png", gradient(8, 12).astype(np.uint16) * 257)[1].ravel(),
-}
-
-
-@spread("name", FILES, 3)
-def test_files_of_all_kinds(name: str) -> None:
-    samples = [
-        sample_of({"image": file, "points": np.array([[1, 2], [5, 7]], np.float32)})
-        for file in (FILES[name], FILES["grey"])
-    ]
-    sized = [_DECODER, HorizontalFlipper("image", prob=1.0, point_names="points"), TensorSizeAdder("image", "_hw")]
-    for run in pair(sized, samples):
-        assert run.output["image_hw"].tolist() == list(run.output["image"].shape[:2])
-    pair([ImageResizer("image", output_hw=[6, 20], mode="crop", is_encoded=True, point_names="points")], samples)
 
 
 @pytest.mark.parametrize("mode", ["stretch", "pad", "crop"])

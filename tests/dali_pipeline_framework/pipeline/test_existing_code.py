@@ -184,40 +184,29 @@ class TestBatchSizesThatDiffer:
     """The published inputs do not compare their batch size with that of the pipeline."""
 
     @pytest.mark.parametrize(
-        ("own", "batch_size", "expected", "dropped", "workers"),
+        ("own", "batch_size", "shard", "expected", "dropped"),
         [
-            (4, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]], "the last 2", 2),
-            (2, 11, [[*range(11)]], "none", 0),
-            (2, 12, [], "the last 11", 0),
+            (4, 3, (0, 1), [[0, 1, 2], [3, 4, 5], [6, 7, 8]], "the last 2 of the 11"),
+            (2, 11, (0, 1), [[*range(11)]], "none of the 11"),
+            (2, 12, (0, 1), [], "the last 11 of the 11"),
+            (1, 2, (1, 2), [[5, 6], [7, 8]], "the last 1 of the 5"),
         ],
     )
     def test_of_a_shuffled_sharded_input(
-        self, own: int, batch_size: int, expected: list[list[int]], dropped: str, workers: int
+        self, own: int, batch_size: int, shard: tuple[int, int], expected: list[list[int]], dropped: str
     ) -> None:
-        data_input = ShuffledShardedInputCallable(IndexProvider(11), own)
+        data_input = ShuffledShardedInputCallable(IndexProvider(11), own, *shard)
         message = (
             f"was created with batch_size={own}, the pipeline has batch_size={batch_size}. The order of the "
-            f"samples is the same; an epoch has {len(expected)} batches of {batch_size} and drops {dropped} of "
-            f"the 11 samples of this shard"
+            f"samples is the same; an epoch has {len(expected)} batches of {batch_size} and drops {dropped} "
+            f"samples of this shard"
         )
         with pytest.warns(UserWarning, match=re.escape(message)) as caught:
-            iterator = make_iterator(data_input, batch_size=batch_size, py_num_workers=workers)
+            iterator = make_iterator(data_input, batch_size=batch_size)
         assert len(of_product(caught)) == 1
         with iterator:
             assert len(iterator) == len(expected)
             assert indices(iterator) == indices(iterator) == expected
-        assert data_input.length == 11 // own
-
-    def test_of_a_shuffled_sharded_input_on_shards(self) -> None:
-        delivered = []
-        for shard in range(2):
-            data_input = ShuffledShardedInputCallable(IndexProvider(11), 1, shard, 2, True, 7)
-            with pytest.warns(UserWarning, match="drops the last 1 of the 5 samples"):
-                iterator = make_iterator(data_input, batch_size=2, py_num_workers=0)
-            with iterator:
-                delivered += [index for batch in indices(iterator) for index in batch]
-        order = np.random.default_rng(7).permutation(11)
-        assert delivered == [*order[:4], *order[5:9]]
 
     def test_of_an_iterable_whose_batches_are_smaller(self) -> None:
         with pytest.warns(UserWarning, match="delivers batches of 2 samples .* batch_size=3: batches have 2"):

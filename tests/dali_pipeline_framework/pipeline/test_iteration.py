@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from support import pipelines
 from support.pipelines import indices, shuffled
-from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
+from support.providers import IndexProvider, NumberProvider, SlowIndexProvider
 from support.random_steps import each_camera
 from support.refusals import assert_refused
 from support.samplers import EndlessSampler, EpochSampler
 from support.steps import Doubler
 
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
 # Epochs end and are left while several workers load.
@@ -133,22 +133,6 @@ def test_a_limited_sampler_ends_and_says_why_it_cannot_go_on() -> None:
         assert len(indices(iterator, 2)) == 2
         assert len(indices(iterator)) == 1  # the rest: nothing is lost by the break
         assert_refused(lambda: indices(iterator), "maximum number of iterations is used up", RuntimeError)
-
-
-def test_sequences_are_streamed_by_several_workers() -> None:
-    sampler = SequenceSampler(4, [3, 5, 2, 4, 6], 11)
-    expected = SequenceSampler(4, [3, 5, 2, 4, 6], 11)
-    data_input = SamplerInputCallable(IndexProvider(20), sampler, None)
-    with make_iterator(data_input, py_num_workers=3) as iterator:
-        assert indices(iterator, 40) == [expected.get_next_batch_indices() for _ in range(40)]
-
-
-def test_several_workers_load_and_draw_different_numbers() -> None:
-    with make_iterator(shuffled(PidProvider(48), 8), py_num_workers=3) as iterator:
-        batches = [*iterator]
-    assert len({int(pid) for batch in batches for pid in batch["pid"]}) == 3
-    draws = [int(draw) for batch in batches for draw in batch["draw"]]
-    assert len(set(draws)) == len(draws)
 
 
 def test_the_length_is_that_given_or_unknown() -> None:

@@ -240,7 +240,7 @@ class TestRagged:
     )
     def test_what_may_be_encoded_images_is_to_be_decoded(self, field: Any, is_told: bool) -> None:
         error = assert_refused(lambda: batches_of({"image": field}), "", OutputError)
-        assert ("5). If these are encoded images, decode them" in str(error).replace(",)", ")")) == is_told
+        assert ("(5,). If these are encoded images, decode them" in str(error)) == is_told
 
     @each_value(output_type=ARRAY_TYPES, exec_dynamic=[True, False])
     def test_is_a_list_of_arrays_on_request(self, output_type: str, exec_dynamic: bool) -> None:
@@ -270,11 +270,6 @@ class TestRagged:
         for batch in batches_of(RAGGED_FIELDS, iterator={"ragged": policies}):
             assert isinstance(batch["lidar"]["points"], list)
             assert isinstance(batch["index"], np.ndarray)
-
-    def test_elements_of_arrays(self) -> None:
-        [batch] = batches_of(RAGGED_CAMERAS, iterator={"ragged": "list"})
-        shapes = [[array.shape for array in batch["cameras"][camera]] for camera in (0, 1)]
-        assert shapes == [[(2,), (3,)], [(1,), (1,)]]
 
 
 @each_value(output_type=ARRAY_TYPES, exec_dynamic=[True, False])

@@ -158,14 +158,19 @@ def test_placement_is_shown() -> None:
         ]
 
 
-def test_of_array_steps_needs_no_setting() -> None:
-    plan = of_numbers([each_camera(Gain()), Doubles(), InGraph()]).plan()
-    assert "in the workers: 2 of 3 steps (step 1 (Doubles) works on arrays only" in plan
-
-
-def test_a_step_may_be_forced_into_the_graph() -> None:
-    plan = of_numbers([each_camera(Gain()), each_camera(Gain()).with_run("graph"), Renames()], "workers").plan()
-    assert "in the workers: 1 of 3 steps (run='workers'; step 1 (DataGroupArray" in plan
+@pytest.mark.parametrize(
+    ("steps", "run", "words"),
+    [
+        (
+            [each_camera(Gain()), Doubles(), InGraph()],
+            "graph",
+            "2 of 3 steps (step 1 (Doubles) works on arrays",
+        ),
+        ([Gain(), Gain().with_run("graph"), Renames()], "workers", "1 of 3 steps (run='workers'; step 1 (Gain)"),
+    ],
+)
+def test_a_step_may_need_arrays_or_the_graph(steps: list[PipelineStepBase], run: Any, words: str) -> None:
+    assert f"in the workers: {words}" in of_numbers(steps, run).plan()
 
 
 NEEDS_PACKAGE = "step 0 (DataGroup... of Gain) runs in the workers, on arrays, and needs no_such_package, which is"
