@@ -150,13 +150,10 @@ HERE = {"py_num_workers": 0}
 TORCH_ON_GPU: dict[str, Any] = {"iterator": {"output_type": "torch"}, "device_id": 0, **HERE}
 
 
-CPUS = [None, -1, "cpu", torch.device("cpu")]
-
-
 @pytest.mark.parametrize(
     ("device", "number"),
     [
-        *((device, None) for device in CPUS),
+        *((device, None) for device in (None, -1, "cpu", torch.device("cpu"))),
         *((device, 1) for device in (1, np.int64(1), "cuda:1", torch.device("cuda", 1))),
         ("auto", 2),
     ],

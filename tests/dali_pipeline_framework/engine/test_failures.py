@@ -52,11 +52,6 @@ from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemove
 from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
-ADVICE = (
-    "or pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
-    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader).'
-)
-
 FAULTS = {
     "none": (TypeError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup, got None"),
     "no_group": (TypeError, r"a filled SampleDataGroup, got dict\. Start with `sample = self\.new_sample\(\)`"),
@@ -70,10 +65,7 @@ FAULTS = {
         ValueError,
         r"  - cameras\[1\]\.boxes: expected 2 dimension\(s\) as declared, got 1 \(shape",
     ),
-    "unknown_field": (
-        FieldNotFoundError,
-        r"'imdex'\. Did you mean 'index'\?.* declared in `sample_data_structure`",
-    ),
+    "unknown_field": (FieldNotFoundError, r"'imdex'\. Did you mean 'index'\?.* declared in `sample_data_struc"),
     "value_error": (ValueError, r"Loading sample 6 failed with ValueError: calibration is missing"),
     "file_not_found": (FileNotFoundError, r"Loading sample 6 failed with FileNotFoundError: .*exist\.jpg"),
     "custom_error": (CustomError, r"Loading sample 6 failed with CustomError: no luck"),
@@ -309,7 +301,9 @@ class TestSpawn:
 
         data_input = shuffled(LocalProvider())
         pipeline = PipelineDefinition(data_input).get_dali_pipeline(py_start_method="spawn")
-        words = f"Define its class at the top level of a module...{ADVICE}"
+        words = (
+            "Define its class at the top level of a module...or pass cloudpickle as pickler (`py_callback_pickler"
+        )
         assert_refused(pipeline.build, words, SourcePicklingError)
         how = {"py_start_method": "forkserver", "py_num_workers": 1, "py_callback_pickler": cloudpickle}
         with make_iterator(data_input, **how) as iterator:

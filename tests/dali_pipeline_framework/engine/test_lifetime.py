@@ -166,12 +166,6 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(tmp_path: Path) -> None:
                     print("started", flush=True)
         except KeyboardInterrupt:
             pass
-        try:
-            next(iter(iterator))
-        except Exception as error:
-            print(type(error).__name__)
-        else:
-            print("goes on")
         iterator.close()
         print("left:", worker_pids())
     """
@@ -180,7 +174,7 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(tmp_path: Path) -> None:
         time.sleep(0.3)
         os.killpg(script.pid, signal.SIGINT)
         stdout, stderr = communicate(script, 100)
-        assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
+        assert stdout == "left: []\n", stderr
         assert script.returncode == 0
 
 

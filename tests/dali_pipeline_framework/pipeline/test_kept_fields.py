@@ -48,7 +48,6 @@ LARGE = ArrayProvider(
 TAKEN: dict[str, tuple[Callable[[Any], Any], Callable[[int], Any], float]] = {
     # What is kept of a batch, what it must be for a sample, and how many MiB per batch it may keep.
     "label": (lambda batch: batch["label"], lambda index: index, 0),
-    "one number": (lambda batch: batch["label"][0:1], lambda index: index, 0),
     "text": (lambda batch: batch["token"], lambda index: f"sample {index}", 0),
     "list": (lambda batch: batch["boxes"], lambda index: np.full((index % 3, 4), index), 0),
     "element": (lambda batch: batch["cameras"][1]["gain"], lambda index: index + 0.5, 0),

@@ -158,13 +158,6 @@ class TestNoCopy:
             found = [batch["index"]] if steps else [batch["index"], batch["pair"], batch["cameras"][0]["label"]]
             assert all(np.shares_memory(np.asarray(array), buffer) for array in found)
 
-    def test_the_arrays_can_be_written_to(self) -> None:
-        with make_iterator(
-            shuffled(IndexProvider(8)), iterator={"output_type": "torch"}, **IN_PROCESS
-        ) as iterator:
-            batches = [batch["index"].add_(10) for batch in iterator]
-        assert [batch.tolist() for batch in batches] == [[10, 11, 12, 13], [14, 15, 16, 17]]
-
 
 class CurrentDevice:
     """Stands for ``torch.cuda.device``."""
