@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -335,23 +335,6 @@ def test_branches_on_data(is_alike: bool) -> None:
     steps = [Alike("f0"), Branches("f0", is_alike), Alike("f0", "rig")]
     pipeline = assert_same(numbers(sample, 3, 8), steps, enable_conditionals=True)
     assert ("Branches): once for all" in pipeline.plan) == is_alike
-
-
-DRAWS: dict[str, Callable[[], Any]] = {
-    "uniform": lambda: fn.random.uniform(range=[0.0, 1.0]),
-    "of values": lambda: fn.random.uniform(values=[1.0, 2.0, 5.0]),
-    "normal": lambda: fn.random.normal(mean=1.0),
-    "beta": lambda: fn.random.beta(alpha=1.0, beta=2.0),
-    "permutation": lambda: fn.batch_permutation(),
-}
-
-
-def test_random_operators_of_dali_draw_as_if_nothing_were_folded() -> None:
-    def drawn(number: Any) -> list[Any]:
-        return [fn.cast(draw(), dtype=DT.FLOAT) for draw in DRAWS.values()]
-
-    draws = LambdaStep(drawn, input_names="n0", output_types=dict.fromkeys(DRAWS, DT.FLOAT))
-    assert_same(numbers(rig(3), 2, 8), [Alike("f0"), draws])
 
 
 # --- what is folded --------------------------------------------------------------------------------------
