@@ -123,7 +123,7 @@ DRIVING_SETTINGS = StepSettings(
         "FutureTrajectoryAdder": {"future_names": "f", "known_name": "k", "offset_name": "o", "mask_name": "m"},
         "LidarDepthMapAdder": {
             "projection_names": "p",
-            "point_path": "points",
+            "point_path": "q",
             "image_hw": [4, 5],
             "strides": {"d": 2},
         },

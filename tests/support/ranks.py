@@ -33,11 +33,10 @@ def start_ranks(
     return ranks
 
 
-def torchrun(script: Path, arguments: Sequence[object], num_ranks: int, **variables: str) -> Any:
-    """Have `torchrun` run a script, with environment variables, to its end."""
+def torchrun(script: Path, arguments: Sequence[object], num_ranks: int) -> Any:
+    """Have `torchrun` run a script to its end."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    environment = {**launcher_environment(), **variables}
-    return run_process([sys.executable, *launcher, script, *arguments], env=environment, timeout=100)
+    return run_process([sys.executable, *launcher, script, *arguments], env=launcher_environment(), timeout=100)
 
 
 def launcher_environment() -> dict[str, str]:

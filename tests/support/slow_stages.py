@@ -64,13 +64,9 @@ class SlowInWorkers(ArrayStep):
 class SlowInGraph(PipelineStepBase):
     """A step of the graph that takes long: an operator that runs Python."""
 
-    def __init__(self, seconds: float = SLOW_S, computes: bool = False) -> None:
-        self.seconds = seconds
-        self.computes = computes
-
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         def passed_on(x: Any) -> Any:
-            spend(self.seconds, self.computes)
+            time.sleep(SLOW_S)
             return x
 
         data["x"] = fn.python_function(data["x"], function=passed_on)

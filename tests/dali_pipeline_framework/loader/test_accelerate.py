@@ -32,30 +32,37 @@ def accelerator() -> Iterator[Accelerator]:
 
 
 @pytest.mark.parametrize("as_torch", [False, True])
-class TestPrepare:
-    def test_gives_the_loader_back_as_it_is(
-        self, accelerator: Accelerator, as_torch: bool, tmp_path: Path
-    ) -> None:
-        loader = loader_of(as_torch_data_loader=as_torch)
-        model, prepared = accelerator.prepare(torch.nn.Linear(1, 1), loader)
-        assert prepared is loader
-        with accelerator.join_uneven_inputs([model], even_batches=False):
-            assert indices(prepared) == indices(loader_of())
-        accelerator.save_state(str(tmp_path))
-        accelerator.load_state(str(tmp_path))
-
-    def test_saves_and_loads_it_with_the_state(
-        self, accelerator: Accelerator, as_torch: bool, tmp_path: Path
-    ) -> None:
-        whole = indices(loader_of(24))
-        loader = accelerator.prepare(loader_of(24, as_torch_data_loader=as_torch))
-        accelerator.register_for_checkpointing(loader)
+def test_prepare_gives_the_loader_back_as_it_is_and_saves_it(
+    accelerator: Accelerator, as_torch: bool, tmp_path: Path
+) -> None:
+    whole, loader = indices(loader_of(24)), loader_of(24, as_torch_data_loader=as_torch)
+    model, prepared = accelerator.prepare(torch.nn.Linear(1, 1), loader)
+    assert prepared is loader
+    accelerator.register_for_checkpointing(loader)
+    with accelerator.join_uneven_inputs([model], even_batches=False):
         loop = iter(loader)
         assert indices(loop, 2) == whole[:2]
         accelerator.save_state(str(tmp_path))
         assert indices(loop) == whole[2:]
-        accelerator.load_state(str(tmp_path))
-        assert indices(loader) == whole[2:]
+    accelerator.load_state(str(tmp_path))
+    assert indices(loader) == whole[2:]
+
+
+def test_an_accumulation_ends_with_the_epoch() -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = torch.nn.Linear(1, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loader = loader_of(last_batch="partial")  # three batches
+    for _ in range(2):
+        has_stepped = []
+        for batch in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(batch["index"][:, None].float()).mean())
+                optimizer.step()
+                optimizer.zero_grad()
+            has_stepped.append(accelerator.sync_gradients)
+        assert has_stepped == [False, True, True]
+        assert not accelerator.gradient_state.in_dataloader
 
 
 def test_a_loader_is_not_prepared_twice(accelerator: Accelerator) -> None:
@@ -82,14 +89,6 @@ def test_skipping_batches_is_refused(as_torch: bool) -> None:
     loader = loader_of(as_torch_data_loader=as_torch)
     with pytest.raises(NotSupportedError, match=r"^NumberProvider is loaded by a loader of PyTorch, or by"):
         next(iter(skip_first_batches(loader, 1)))
-
-
-def test_what_depends_on_workers_is_told_as_pytorch_does() -> None:
-    """A loader of PyTorch without workers refuses other values."""
-    loader = loader_of()
-    assert (loader.persistent_workers, loader.prefetch_factor) == (False, None)
-    with DataLoader(NumberProvider(10), 4, num_workers=1, start_method="fork") as loader:
-        assert (loader.persistent_workers, loader.prefetch_factor) == (True, 2)
 
 
 def test_a_provider_with_items_of_its_own_is_a_data_set_of_pytorch() -> None:

@@ -18,73 +18,55 @@ from support.steps import Noise
 from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.sources import FileReader
 
-Shard = tuple[int, int]
+STEPS = [Drawer(UniformDraw("a"))]
+PINNED = [0.6016, 0.5389, 0.1543]
 
 
-class ShardedCallable(NumberCallable):
-    def __init__(self, shard: Shard | None, num_samples: int = 8) -> None:
-        super().__init__(num_samples)
-        self.shard = shard  # type: ignore[assignment]
+def of_shard(made: Any, shard: Any) -> Any:
+    """An input that says which shard it is, if it is one."""
+    made.shard = shard
+    return made
 
 
-class ShardedIterable(NumberIterable):
-    def __init__(self, shard: Shard | None) -> None:
-        super().__init__(8, 2)
-        self.shard = shard  # type: ignore[assignment]
+def joined(batches: Any) -> list[float]:
+    return np.concatenate([batch["a"] for batch in batches]).tolist()
 
 
-def steps() -> list[Any]:
-    return [Drawer(UniformDraw("a"))]
+def draws_of(source: Any, batch_size: int | None = 2, steps: Any = STEPS, **arguments: Any) -> list[float]:
+    with make_loader(source, batch_size, steps=steps, **arguments) as loader:
+        return joined(loader)
 
 
-def draws_of(data_input: Any, batch_size: int | None = 2, chain: Any = None, **arguments: Any) -> list[float]:
-    with make_loader(data_input, batch_size, steps=chain or steps(), **arguments) as loader:
-        return np.concatenate([batch["a"] for batch in loader]).tolist()
+def test_shards_draw_by_the_position_among_all_shards() -> None:
+    rows = np.reshape(draws_of(NumberCallable(16), 4), (4, 2, 2))  # (batch, shard, slot)
+    assert len({*rows.flat}) == 16
+    for shard in range(2):
+        source = of_shard(NumberCallable(8), (shard, 2))
+        assert draws_of(source) == rows[:, shard].ravel().tolist()
+        with make_iterator(source, STEPS, batch_size=2) as iterator:  # in a pipeline of one's own
+            assert joined(iterator) == rows[:, shard].ravel().tolist()
 
 
-class TestCallablesWithoutPlaces:
-    def test_shards_draw_by_the_position_among_all_shards(self) -> None:
-        alone = draws_of(ShardedCallable(None, 16), 4)
-        first, second = (draws_of(ShardedCallable((shard, 2))) for shard in range(2))
-        assert len({*first, *second}) == 16
-        rows = np.reshape(alone, (4, 2, 2))  # (batch, shard, slot)
-        assert first == rows[:, 0].ravel().tolist()
-        assert second == rows[:, 1].ravel().tolist()
-
-    def test_one_shard_draws_as_before(self) -> None:
-        assert draws_of(ShardedCallable(None)) == draws_of(ShardedCallable((0, 1)))
-        assert np.round(draws_of(ShardedCallable((0, 1)))[:3], 4).tolist() == PINNED
-
-    def test_in_a_pipeline_of_ones_own(self) -> None:
-        with make_iterator(ShardedCallable((1, 2)), steps(), batch_size=2, py_num_workers=1) as iterator:
-            found = np.concatenate([batch["a"] for batch in iterator]).tolist()
-        assert found == draws_of(ShardedCallable((1, 2)))
-
-    def test_an_attribute_of_this_name_may_mean_something_else(self) -> None:
-        source = ShardedCallable(None)
-        source.shard = "part one"  # type: ignore[assignment]
-        with make_iterator(source, steps(), batch_size=2, py_num_workers=0) as iterator:
-            found = np.concatenate([batch["a"] for batch in iterator]).tolist()
-        assert found == draws_of(ShardedCallable(None))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return numbered_files(tmp_path_factory.mktemp("files"), {"a": 8})
+@pytest.mark.parametrize("shard", [None, (0, 1), "part one"])  # the last means something else
+def test_one_shard_draws_as_without_any(shard: Any) -> None:
+    with make_iterator(of_shard(NumberCallable(8), shard), STEPS, batch_size=2, py_num_workers=0) as iterator:
+        assert np.round(joined(iterator)[:3], 4).tolist() == PINNED
 
 
 @pytest.mark.parametrize("kind", ["reader", "iterable", "undeclared"])
-def test_generators_of_dali_differ_between_shards(kind: str, folder: Path) -> None:
-    def run(shard: Shard | None, seed: int = 3) -> list[float]:
+def test_generators_of_dali_differ_between_shards(kind: str, tmp_path: Path) -> None:
+    numbered_files(tmp_path, {"a": 8})
+
+    def run(shard: Any, seed: int = 3) -> list[float]:
+        shard_id, num_shards = shard or (0, 1)
         if kind == "reader":
-            shard_id, num_shards = shard or (0, 1)
-            reader = FileReader(file_root=str(folder), shard_id=shard_id, num_shards=num_shards)
+            reader = FileReader(file_root=str(tmp_path), shard_id=shard_id, num_shards=num_shards)
             with make_iterator(reader, [Noise("a")], batch_size=2, seed=seed) as iterator:
-                return np.concatenate([batch["a"] for batch in iterator]).tolist()
+                return joined(iterator)
         if kind == "iterable":
-            return draws_of(ShardedIterable(shard), seed=seed)
-        source = shuffled(IndexProvider(16), 2, shard_id=(shard or (0, 1))[0], num_shards=(shard or (0, 1))[1])
-        return draws_of(source, None, chain=[Noise("a")], seed=seed)
+            return draws_of(of_shard(NumberIterable(8, 2), shard), seed=seed)
+        source = shuffled(IndexProvider(16), 2, shard_id=shard_id, num_shards=num_shards)
+        return draws_of(source, None, [Noise("a")], seed=seed)
 
     first, second = run((0, 2)), run((1, 2))
     assert not {*first} & {*second}
@@ -93,14 +75,12 @@ def test_generators_of_dali_differ_between_shards(kind: str, folder: Path) -> No
     assert run((0, 1))[: len(first)] == run(None)[: len(first)] == first
 
 
-def test_shards_of_a_reader_shuffle_alike(folder: Path) -> None:
+def test_shards_of_a_reader_shuffle_alike(tmp_path: Path) -> None:
+    numbered_files(tmp_path, {"a": 8})
     found = []
     for shard in range(2):
         order = {"random_shuffle": True, "initial_fill": 8, "stick_to_shard": True, "pad_last_batch": True}
-        reader = FileReader(file_root=str(folder), shard_id=shard, num_shards=2, **order)
+        reader = FileReader(file_root=str(tmp_path), shard_id=shard, num_shards=2, **order)
         with make_iterator(reader, batch_size=2, seed=3) as iterator:
             found += [int(number) for batch in iterator for number in batch["data"][:, 1]]
     assert sorted(found) == [*range(8)]
-
-
-PINNED = [0.6016, 0.5389, 0.1543]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.laws import each_value
+from support.pipelines import indices
 from support.providers import IndexProvider
 from support.refusals import assert_refused
 from torch.utils.data import (
@@ -65,10 +68,19 @@ class WithoutLength:
         return iter(torch.randperm(SIZE, generator=seeded(5))[: 10 + self.epoch])
 
 
+def distributed(num_ranks: int = 1, rank: int = 0, seed: int = 1) -> Any:
+    return DistributedSampler(range(SIZE), num_ranks, rank, seed=seed)
+
+
 def rotated(epoch: int) -> list[int]:
     return [(index + 3 * epoch) % SIZE for index in range(SIZE)]
 
 
+def draws(epoch: int) -> torch.Tensor:
+    return torch.randperm(SIZE)
+
+
+# Those of PyTorch's loader, and functions of the epoch.
 SAMPLERS: dict[str, Callable[[], Any]] = {
     "in order": lambda: SequentialSampler(range(SIZE)),
     "random": lambda: RandomSampler(range(SIZE)),
@@ -105,13 +117,13 @@ def loader_of(sampler: Any, batch_size: int = 4, **options: Any) -> DataLoader:
     return DataLoader(IndexProvider(SIZE), batch_size, sampler=sampler, **options)
 
 
-def numbers(batch: Any) -> list[int]:
-    return np.ravel(batch["index"]).tolist()
+def joined(batches: Any) -> list[Any]:
+    return [*itertools.chain.from_iterable(batches)]
 
 
 def epochs_of(sampler: Any, batch_size: int = 4, num_epochs: int = 3, **options: Any) -> list[Epoch]:
     with loader_of(sampler, batch_size, **options) as loader:
-        return [[numbers(batch) for batch in loader] for _ in range(num_epochs)]
+        return [indices(loader) for _ in range(num_epochs)]
 
 
 # --- the order of PyTorch's loader -----------------------------------------------------------------------
@@ -150,15 +162,6 @@ def test_the_ranks_of_a_distributed_sampler(
             assert counts.num_delivered == 2 * sum(map(len, expected[0]))
 
 
-def test_the_order_of_a_whole_loader_of_pytorch() -> None:
-    def make(batch_size: int | None) -> TorchLoader:
-        return TorchLoader(range(SIZE), batch_size, shuffle=True, generator=seeded(3))
-
-    loader = make(4)
-    expected = [[batch.tolist() for batch in loader] for _ in range(3)]
-    assert epochs_of(make(None)) == expected
-
-
 def test_a_sampler_with_a_length_is_not_run_before_the_loop() -> None:
     torch.manual_seed(1)
     untouched = torch.get_rng_state()
@@ -167,37 +170,19 @@ def test_a_sampler_with_a_length_is_not_run_before_the_loop() -> None:
         assert loader.state_dict()["batch"] == 0
         assert torch.equal(torch.get_rng_state(), untouched)
         told = [*loader.batch_sampler]  # which can be known only by running it
-        assert [numbers(batch) for batch in loader] == told
+        assert indices(loader) == told
     torch.set_rng_state(untouched)
     assert [told] == of_torch(RandomSampler(range(SIZE)), num_epochs=1)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_epoch_that_is_run_again(num_workers: int) -> None:
+def test_an_epoch_that_is_run_again() -> None:
     torch.manual_seed(1)
     expected = of_torch(RandomSampler(range(SIZE)), SIZE, 5)
     torch.manual_seed(1)
-    with loader_of(RandomSampler(range(SIZE)), SIZE, num_workers=num_workers) as loader:
+    with loader_of(RandomSampler(range(SIZE)), SIZE, num_workers=2) as loader:
         for epoch, epoch_of_torch in zip([0, 0, 1, 0, 0], expected, strict=True):
             loader.set_epoch(epoch)
-            assert [numbers(batch) for batch in loader] == epoch_of_torch
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_epoch_that_is_longer_when_it_is_run_again(num_workers: int) -> None:
-    class Growing:
-        size = 2
-
-        def __iter__(self) -> Iterator[int]:
-            self.size += 3
-            return iter(range(self.size))
-
-    with loader_of(Growing(), num_workers=num_workers) as loader:
-        for size in (5, 8, 11, 14):
-            loader.set_epoch(0)
-            for number, batch in enumerate(loader):
-                assert numbers(batch) == [*range(size)][4 * number : 4 * number + 4]
-                assert loader.epoch == (4 * number + 4 >= size)
+            assert indices(loader) == epoch_of_torch
 
 
 def test_a_sample_that_comes_twice_has_random_draws_of_its_own() -> None:
@@ -216,26 +201,15 @@ def test_a_function_of_the_epoch(convert: Callable[[list[int]], Any]) -> None:
         assert epochs_of(lambda epoch: convert(rotated(epoch)), num_workers=num_workers) == expected
 
 
-@pytest.mark.wide
-def test_spawned_workers_do_not_get_the_function() -> None:
-    expected = [of_torch(rotated(epoch), num_epochs=1)[0] for epoch in range(3)]
-    with open(os.devnull) as cannot_be_pickled:
-        how = {"num_workers": 2, "start_method": "spawn"}
-        assert epochs_of(lambda epoch: cannot_be_pickled.closed or rotated(epoch), **how) == expected
+def test_workers_do_not_get_the_function() -> None:
+    with open(os.devnull) as file, loader_of(lambda epoch: rotated(epoch + file.closed)) as loader:
+        pickle.dumps(loader.bound_input)  # a file cannot be pickled
 
 
 def test_the_order_of_a_function_is_dealt_to_the_shards() -> None:
-    of_ranks = [epochs_of(rotated, 4, 2, shard=(rank, 2)) for rank in range(2)]
-    for epoch in range(2):
-        batches = [one + other for one, other in zip(*(of_rank[epoch] for of_rank in of_ranks), strict=True)]
-        assert batches == of_torch(rotated(epoch), 8, 1)[0]
-
-
-def test_epochs_of_different_lengths() -> None:
-    with loader_of(lambda epoch: range(5 * epoch + 4), num_workers=2) as loader:
-        for lengths in ([4], [4, 4, 1], [4, 4, 4, 2]):
-            assert len(loader) == len(lengths)
-            assert [len(numbers(batch)) for batch in loader] == lengths
+    shards = (joined(epochs_of(rotated, 4, 2, shard=(rank, 2))) for rank in range(2))
+    batches = [one + other for one, other in zip(*shards, strict=True)]
+    assert batches == of_torch(rotated(0), 8, 1)[0] + of_torch(rotated(1), 8, 1)[0]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -248,17 +222,9 @@ def test_a_function_runs_anew_when_a_loop_begins(num_workers: int) -> None:
             order = expected
             found = []
             for batch in loader:
-                found += numbers(batch)
+                found += batch["index"].tolist()
                 len(loader)  # after the last batch: of the next epoch
             assert found == expected
-
-
-def test_the_rest_of_an_epoch_that_is_left_is_not_delivered() -> None:
-    with loader_of(rotated, num_workers=2) as loader:
-        for epoch in range(8):
-            for batch in loader:
-                assert numbers(batch) == rotated(epoch)[:4]
-                break
 
 
 # --- stopping and going on -------------------------------------------------------------------------------
@@ -272,82 +238,60 @@ def run(make: Callable[[], Any], batch_size: int, state: Any = None, stop: int =
         batches: list[list[int]] = []
         while loader.epoch < 3:
             for batch in loader:
-                batches.append(numbers(batch))
+                batches.append(batch["index"].tolist())
                 if len(batches) == stop:
                     return batches, json.loads(json.dumps(loader.state_dict()))
         return batches, None
 
 
-def joined(batches: list[list[int]]) -> list[int]:
-    return [*itertools.chain.from_iterable(batches)]
-
-
 REPEATABLE: dict[str, Callable[[], Any]] = {
     "function": lambda: rotated,
-    "written": Written,
-    "without a length": WithoutLength,
-    "in order": SAMPLERS["in order"],
-    "a list": lambda: [*range(0, SIZE, 2)],
+    **{name: SAMPLERS[name] for name in ("written", "without a length", "in order", "a list")},
 }
 
 
-@each_value(kind=REPEATABLE, stop=[1, 3, 7], num_workers=[0, 2])
+@each_value(kind=REPEATABLE, stop=[1, 2, 4], num_workers=[0, 2])
 def test_a_run_goes_on(kind: str, stop: int, num_workers: int) -> None:
-    whole, _ = run(REPEATABLE[kind], 5)
-    begun, state = run(REPEATABLE[kind], 5, stop=stop)
-    assert begun + run(REPEATABLE[kind], 5, state, num_workers=num_workers)[0] == whole
-    with_others = joined(begun + run(REPEATABLE[kind], 2, state)[0])
-    assert with_others == joined(whole)
+    whole, _ = run(REPEATABLE[kind], 3)
+    begun, state = run(REPEATABLE[kind], 3, stop=stop)
+    assert begun + run(REPEATABLE[kind], 3, state, num_workers=num_workers)[0] == whole
+    assert joined(begun + run(REPEATABLE[kind], 2, state)[0]) == joined(whole)
 
 
 def test_ranks_go_on() -> None:
-    def of_rank(rank: int, batch_size: int = 2, state: Any = None, **options: Any) -> Any:
-        return run(lambda: DistributedSampler(range(SIZE), 2, rank, seed=1), batch_size, state, **options)
-
-    wholes = [of_rank(rank)[0] for rank in range(2)]
-    begun = [of_rank(rank, stop=8) for rank in range(2)]
-    assert begun[0][1] == begun[1][1]
+    states = []
     for rank in range(2):
-        batches, state = begun[rank]
-        assert batches + of_rank(rank, state=state)[0] == wholes[rank]
-        assert joined(batches + of_rank(rank, 3, state)[0]) == joined(wholes[rank])
-    with pytest.raises(StateError, match="num_ranks: 2 in the state, 1 here"):
-        run(lambda: DistributedSampler(range(SIZE), 1, 0, seed=1), 4, begun[0][1])
+        make = functools.partial(distributed, 2, rank)
+        (whole, _), (begun, state) = run(make, 2), run(make, 2, stop=8)
+        assert begun + run(make, 2, state)[0] == whole
+        assert joined(begun + run(make, 3, state)[0]) == joined(whole)
+        states.append(state)
+    assert states[0] == states[1]
 
 
-def test_a_function_goes_on_with_other_shards() -> None:
-    begun, state = run(lambda: rotated, 4, stop=2)
-    rest = [run(lambda: rotated, 4, state, shard=(rank, 2))[0][:2] for rank in range(2)]
-    assert joined(begun) + joined([one + other for one, other in zip(*rest, strict=True)]) == rotated(0)
+AGAIN = "gives another order when run again for the same epoch"
 
 
-@pytest.mark.parametrize("kind", ["random", "weighted", "written, draws globally"])
-def test_an_order_that_is_not_a_function_of_the_epoch(kind: str) -> None:
-    reason = "gives another order when run again" if "written" in kind else "has no `set_epoch`"
-    advice = r"Use sampler=ShuffledSampler\(num_samples, seed=...\), or a function epoch -> indices"
-    message = f"is not a function of the epoch: it {reason}.* {advice}"
-    with loader_of(SAMPLERS[kind]()) as loader:
-        for batch in loader:
-            assert len(numbers(batch)) == 4
-            break
-        with pytest.raises(NotSupportedError, match=message):
-            loader.state_dict()
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (SAMPLERS["random"], "RandomSampler is not a function of the epoch: it has no `set_epoch`"),
+        (SAMPLERS["written, draws globally"], f"Written is not a function of the epoch: it {AGAIN}"),
+        (lambda: draws, f"function `draws` is not a function of the epoch: it {AGAIN}"),
+    ],
+)
+def test_an_order_that_is_not_a_function_of_the_epoch(make: Any, reason: str) -> None:
+    words = f"{reason}...Use sampler=ShuffledSampler(num_samples, seed=...), or a function epoch -> indices"
+    with loader_of(make()) as loader:
+        assert len(indices(loader, 1)) == 1
+        assert_refused(loader.state_dict, words, NotSupportedError)
         assert len([*loader]) > 5
         state = loader.state_dict()  # at the end of an epoch
         assert (state["epoch"], state["batch"]) == (2, 0)
-    with loader_of(SAMPLERS[kind]()) as loader:
-        loader.load_state_dict(state)
-        assert (loader.epoch, len([*loader])) == (2, len(loader))
-
-
-def test_a_function_that_draws_from_a_global_generator() -> None:
-    def randomly(epoch: int) -> torch.Tensor:
-        return torch.randperm(SIZE)
-
-    with loader_of(randomly) as loader:
-        next(iter(loader))
-        words = "function `randomly` is not a function of the epoch... another"
-        assert_refused(loader.state_dict, words, NotSupportedError)
+    if "RandomSampler" in reason:
+        with loader_of(make()) as loader:
+            loader.load_state_dict(state)
+            assert (loader.epoch, len([*loader])) == (2, len(loader))
 
 
 def test_the_state_of_a_begun_epoch_is_refused_where_it_cannot_be_made_again() -> None:
@@ -356,12 +300,18 @@ def test_the_state_of_a_begun_epoch_is_refused_where_it_cannot_be_made_again() -
         assert_refused(lambda: loader.load_state_dict(state), "another order", NotSupportedError)
 
 
-def test_the_state_of_another_order_is_refused() -> None:
-    with pytest.raises(StateError, match="first_epoch: "):
-        run(lambda: lambda epoch: rotated(epoch + 1), 4, run(lambda: rotated, 4, stop=2)[1])
-    state = run(lambda: DistributedSampler(range(SIZE), 1, 0, seed=1), 4, stop=2)[1]
-    with pytest.raises(StateError, match="seed: 1 in the state, 2 here"):
-        run(lambda: DistributedSampler(range(SIZE), 1, 0, seed=2), 4, state)
+@pytest.mark.parametrize(
+    ("saved", "own", "difference"),
+    [
+        (lambda: rotated, lambda: lambda epoch: rotated(epoch + 1), "first_epoch: "),
+        (lambda: distributed(seed=1), lambda: distributed(seed=2), "seed: 1 in the state, 2 here"),
+        (lambda: distributed(2), distributed, "num_ranks: 2 in the state, 1 here"),
+    ],
+)
+def test_the_state_of_another_order_is_refused(saved: Any, own: Any, difference: str) -> None:
+    _, state = run(saved, 4, stop=2)
+    with pytest.raises(StateError, match=difference):
+        run(own, 4, state)
 
 
 # --- what is refused -------------------------------------------------------------------------------------
@@ -396,9 +346,8 @@ OF_RANKS = "created for shard 1 of 2, the loader for shard "
         (gives([]), None, "An epoch must have samples: the function `<lambda>` gave no index for epoch 0"),
         (OfRank(), None, "for several ranks must have a length... define `__len__` in OfRank"),
         (RandomSampler(range(SIZE)), (0, 2), "RandomSampler is for 1 rank(s) ... the loader for 2 shard(s)"),
-        (DistributedSampler(range(SIZE), 1, 0), (0, 2), "DistributedSampler is for 1 rank(s)"),
-        (DistributedSampler(range(SIZE), 2, 1), (0, 2), f"{OF_RANKS}0 of 2"),
-        (DistributedSampler(range(SIZE), 2, 1), (1, 3), f"{OF_RANKS}1 of 3"),
+        (distributed(2, 1), (0, 2), f"{OF_RANKS}0 of 2"),
+        (distributed(2, 1), (1, 3), f"{OF_RANKS}1 of 3"),
     ],
 )
 def test_what_is_no_order_is_refused(sampler: Any, shard: Any, words: str) -> None:
@@ -426,4 +375,4 @@ def test_a_later_epoch_that_is_wrong_does_not_end_the_loader() -> None:
         with pytest.raises(SettingError, match="gave no index for epoch 1"):
             next(iter(loader))
         loader.set_epoch(2)
-        assert numbers(next(iter(loader))) == rotated(2)[:4]
+        assert indices(loader, 1) == [rotated(2)[:4]]

@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.refusals import assert_refused
 
+from accvlab.dali_pipeline_framework import TorchDatasetProvider
 from accvlab.dali_pipeline_framework.errors import StateError
 from accvlab.dali_pipeline_framework.loader.state import (
     LoaderState,
     checksum_of,
+    difference_of_fields,
+    fields_for_state,
     parse_state,
     require_same_run,
 )
@@ -30,108 +35,242 @@ def state_of(plan: Description, **changes: Any) -> LoaderState:
     values: dict[str, Any] = {
         "epoch": 0,
         "batch": 3,
-        "segments": (),
+        "segments": (EpochSegment(1, 4, 2),),
         "num_shards": 1,
-        "total_batch_size": 4,
+        "total_batch_size": 3,
         "seed": 7,
         "fields": {"cameras[0].image": "UINT8"},
+        "failed": (3, 5),
         **changes,
     }
     return LoaderState(plan=plan, **values)
 
 
+STATE = state_of(ShuffledSampler(22, seed=3).describe())
+SAVED = STATE.to_dict()
+
+
+def written_and_read(state: LoaderState) -> LoaderState:
+    return parse_state(json.dumps(state.to_dict()))
+
+
 def differences(saved: Description, own: Description) -> tuple[str, ...]:
     """What differs, after the saved one was written as text and read."""
-    read = parse_state(json.dumps(state_of(saved).to_dict()))
     try:
-        require_same_run(read, state_of(own))
+        require_same_run(written_and_read(state_of(saved)), state_of(own))
     except StateError as error:
         return error.differences
     return ()
 
 
-def stream_mixture(changed: int | None = None, num_samplers: int = 8) -> Description:
+def stream_mixture(changed: int | None = None) -> Description:
     samplers = [
         StreamingSequenceSampler([10**4] * 10, seed=2**60 + number + 100 * (number == changed))
-        for number in range(num_samplers)
+        for number in range(8)
     ]
-    return MixedSampler(samplers, [1 / num_samplers] * num_samplers).describe()
+    return MixedSampler(samplers, [1 / 8] * 8).describe()
 
 
-def nested_mixture(seed: int = 0) -> MixedSampler:
+def nested_mixture(seed: int = 0) -> Description:
     parts = [ShuffledSampler(100, seed=number) for number in range(30)]
     parts[3] = ShuffledSampler(100, seed=seed)
     inner = [MixedSampler(parts, [1 / 30] * 30) for _ in range(3)]
-    return MixedSampler([*inner, ShuffledSampler(10, seed=seed)], [1 / 4] * 4)
+    return MixedSampler([*inner, ShuffledSampler(10, seed=seed)], [1 / 4] * 4).describe()
 
 
-class TestText:
-    @given(
-        st.dictionaries(
-            st.text("ab.[]\u00e9", max_size=30),
-            st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
-            max_size=60,
-        )
+# --- text ------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.dictionaries(
+        st.text("ab.[]\u00e9", max_size=30),
+        st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
+        max_size=60,
     )
-    @settings(deadline=None)
-    def test_every_description_can_be_read_again(self, plan: Description) -> None:
-        state = state_of(plan)
-        assert parse_state(json.dumps(state.to_dict())) == state
-        assert differences(plan, plan) == ()
-
-    def test_the_largest_numbers_can_be_read_again(self) -> None:
-        state = state_of(
-            {"a": 1},
-            epoch=2**31 - 1,
-            batch=2**62 - 1,
-            segments=tuple(EpochSegment(1024, 1048576, 10**9) for _ in range(100)),
-            num_shards=1024,
-            total_batch_size=1048576,
-            seed=2**63 - 1,
-        )
-        assert parse_state(json.dumps(state.to_dict())) == state
-
-    def test_states_grow_only_with_the_number_of_samplers(self) -> None:
-        weighted = [WeightedSampler(np.arange(1.0, 10**5 + 1)) for _ in range(8)]
-        weighted_mixture = MixedSampler(weighted, [1 / 8] * 8)
-        for plan, num_samplers in [
-            (weighted[0].describe(), 1),
-            (stream_mixture(), 8),
-            (weighted_mixture.describe(), 8),
-            (nested_mixture().describe(), 94),
-        ]:
-            assert len(json.dumps(state_of(plan).to_dict())) < 1000 * (1 + num_samplers)
+)
+@settings(deadline=None)
+def test_every_description_can_be_read_again(plan: Description) -> None:
+    state = state_of(plan)
+    text = json.dumps(state.to_dict())
+    by_name = json.dumps(state.to_dict(), sort_keys=True)  # as trainers write it
+    for written in (state.to_dict(), text, by_name, text.encode(), bytearray(text.encode())):
+        assert parse_state(written) == state
+    assert differences(plan, plan) == ()
 
 
-class TestDifferences:
-    @pytest.mark.parametrize("changed", [0, 1, 7])
-    def test_the_setting_that_differs_is_named(self, changed: int) -> None:
-        here, there = 2**60 + changed, 2**60 + changed + 100
-        assert differences(stream_mixture(), stream_mixture(changed)) == (
-            f"samplers[{changed}].seed: {here} in the state, {there} here",
-        )
-
-    def test_differences_in_a_nested_mixture_are_named(self) -> None:
-        named = differences(nested_mixture(1).describe(), nested_mixture().describe())
-        assert named == tuple(
-            f"samplers[{path}].seed: 1 in the state, 0 here"
-            for path in ("0].samplers[3", "1].samplers[3", "2].samplers[3", "3")
-        )
-
-    def test_no_value_is_the_same_as_none(self) -> None:
-        assert differences({"seed": 1, "weights": None}, {"seed": 1}) == ()
-        assert differences({"weights": None}, {"weights": "a"}) == ("weights: nothing in the state, 'a' here",)
+def test_the_largest_numbers_can_be_read_again() -> None:
+    large: dict[str, Any] = {"epoch": 2**31 - 1, "batch": 2**62 - 1, "num_shards": 1024, "seed": 2**63 - 1}
+    large["segments"] = tuple(EpochSegment(1024, 1048576, 10**9) for _ in range(100))
+    state = state_of({"a": 1}, total_batch_size=1048576, **large)
+    assert written_and_read(state) == state
 
 
-DEEP = 100_000
+def test_states_grow_only_with_the_number_of_samplers() -> None:
+    weighted = [WeightedSampler(np.arange(1.0, 10**5 + 1)) for _ in range(8)]
+    for plan, num_samplers in [
+        (weighted[0].describe(), 1),
+        (stream_mixture(), 8),
+        (MixedSampler(weighted, [1 / 8] * 8).describe(), 8),
+        (nested_mixture(), 94),
+    ]:
+        assert len(json.dumps(state_of(plan).to_dict())) < 1000 * (1 + num_samplers)
+
+
+# --- differences -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changed", [0, 7])
+def test_the_setting_that_differs_is_named(changed: int) -> None:
+    here, there = 2**60 + changed, 2**60 + changed + 100
+    assert differences(stream_mixture(), stream_mixture(changed)) == (
+        f"samplers[{changed}].seed: {here} in the state, {there} here",
+    )
+
+
+def test_differences_in_a_nested_mixture_are_named() -> None:
+    assert differences(nested_mixture(1), nested_mixture()) == tuple(
+        f"samplers[{path}].seed: 1 in the state, 0 here"
+        for path in ("0].samplers[3", "1].samplers[3", "2].samplers[3", "3")
+    )
+
+
+def test_no_value_is_the_same_as_none() -> None:
+    assert differences({"seed": 1, "weights": None}, {"seed": 1}) == ()
+    assert differences({"weights": None}, {"weights": "a"}) == ("weights: nothing in the state, 'a' here",)
+
+
+def item(num_cameras: int = 3, more: Any = None, **camera: Any) -> dict[str, Any]:
+    """An item of some cameras; ``camera`` are further fields of each."""
+    cameras = [{"image": np.zeros((2, 2, 3), np.uint8), **camera} for _ in range(num_cameras)]
+    return {"cameras": cameras, "name": "a", **(more or {})}
+
+
+def fields_of(first: Any) -> dict[str, str]:
+    return fields_for_state(TorchDatasetProvider([first]).sample_data_structure.format)
+
+
+DEPTH = np.zeros((2, 2), np.float32)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[" * DEEP, "[" * DEEP + "]" * DEEP, '{"a":' * DEEP, '{"version": 1, "epoch": ' + "9" * 10_000 + "}"],
-    ids=["open brackets", "brackets", "dicts", "digits"],
+    ("saved", "own", "difference"),
+    [
+        (item(), item(depth=DEPTH), "3 fields more than when the state was saved: cameras[0..2].depth"),
+        (item(depth=DEPTH), item(), "3 fields less than when the state was saved: cameras[0..2].depth"),
+        (item(), item(4), "1 field more than when the state was saved: cameras[3].image"),
+        (
+            item(depth=DEPTH.astype(np.float64), more={"x": 1}),
+            item(depth=DEPTH, more={"y z": 1}),
+            "1 field more than when the state was saved: y z; 1 field less than when the state was saved: x; "
+            "cameras[0..2].depth: FLOAT64 in the state, FLOAT here",
+        ),
+        (
+            item(2, more={"b": 1, "a.c[d]": 2}),
+            item(2, more={"a.c[d]": 1, "b": 2}),
+            "another order, cameras[0..1].image, name, b, a.c[d] in the state, cameras[0..1].image, name, a.c[d], "
+            "b here",
+        ),
+    ],
 )
-def test_text_that_is_no_state_is_refused(text: str) -> None:
+def test_fields_that_differ_are_named(saved: Any, own: Any, difference: str) -> None:
+    assert difference_of_fields(fields_of(saved), fields_of(saved)) == ""
+    assert difference_of_fields(fields_of(saved), fields_of(own)) == difference
+
+
+def test_many_differences_are_cut() -> None:
+    types = [np.int8, np.int16, np.int32, np.int64, np.float32]
+    fields = [{f"field {number}": types[(number + shift) % 5](1) for number in range(5)} for shift in (0, 1)]
+    saved, own = (fields_of({**first, "cameras": [{**first}], "rest": {**first}}) for first in fields)
+    difference = difference_of_fields(saved, own)
+    assert difference.count("; ") == 9
+    assert difference.endswith("; and 6 more")
+
+
+# --- damage ----------------------------------------------------------------------------------------------
+
+
+def test_a_state_damaged_at_any_byte_is_refused() -> None:
+    text = json.dumps(SAVED).encode()
+    num_same = 0
+    for position, byte in enumerate(text):
+        before, behind = text[:position], text[position + 1 :]
+        others = {byte ^ (1 << bit) for bit in range(8)} | {*b' 07"{}[],:-.eE\\\n'}
+        for broken in [before + behind, *(before + bytes([other]) + behind for other in others - {byte})]:
+            try:
+                parsed = parse_state(broken)
+            except StateError as error:
+                assert str(error)  # noqa: PT017
+                continue
+            num_same += 1
+            assert parsed == STATE, broken
+    assert num_same < 300  # blanks
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+        max_leaves=8,
+    ),
+    st.sampled_from([*SAVED, None]),
+)
+def test_any_value_for_an_entry_is_refused_or_the_same(value: Any, name: str | None) -> None:
+    changed: Any = value if name is None else {**SAVED, name: value}
+    try:
+        parsed = parse_state(changed)
+    except StateError:
+        return
+    assert parsed == STATE
+
+
+class Odd:
+    """A value that can neither be compared nor shown."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not comparable")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+ODD_VALUES: list[Any] = [np.array([1, 2]), np.array([1]), np.int64(1), torch.tensor([1, 2]), b"a", {1}, Odd(), len]
+ODD_VALUES += [float("nan"), [np.array([1, 2, 3])], {"a": np.array([1, 2])}, {Odd: Odd()}]
+
+
+@pytest.mark.parametrize("name", [*SAVED, "reader"])
+def test_values_that_json_does_not_have_are_refused(name: str) -> None:
+    for value in ODD_VALUES:
+        with pytest.raises(StateError, match=r"damaged|has version|no version"):
+            parse_state({**SAVED, name: value})
+        with pytest.raises(StateError):
+            parse_state(value)
+
+
+DEEP = 100_000
+DAMAGED = "its checksum is another one: it was edited, or changed on its way"
+NO_JSON = "not valid JSON...written to its end"
+NO_STATES: list[tuple[Any, str]] = [
+    ({**SAVED, "version": 2}, "version 2, this release of the package reads version 1"),
+    ({**SAVED, "version": None}, "This is no state of this loader: it has no version, but the entries 'version'"),
+    ({**SAVED, "checksum": None}, "its checksum is missing"),
+    ({**SAVED, "checksum": 3}, DAMAGED),
+    ({**SAVED, "epoch": 1}, DAMAGED),
+    ({}, "it has no version, it is empty. Of a checkpoint, "),
+    *((text, NO_JSON) for text in ('{"version": 1, "epo', "", b"\xff\xfe{}", "[" * DEEP, '{"a":' * DEEP)),
+    ("nothing", f"{NO_JSON}...load_state(loader, path)"),
+    *((value, "must be a dict") for value in (None, 3, [1, 2], "[]", b"3")),
+]
+
+
+@pytest.mark.parametrize(("value", "words"), NO_STATES, ids=range(len(NO_STATES)))
+def test_what_is_no_state_is_refused(value: Any, words: str) -> None:
+    assert_refused(lambda: parse_state(value), words, StateError)
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP + "]" * DEEP, '{"version": 1, "epoch": ' + "9" * 10_000 + "}"])
+def test_text_with_values_beyond_all_limits_is_refused(text: str) -> None:
     with pytest.raises(StateError, match=r"not valid JSON|damaged"):
         parse_state(text)
 
@@ -151,25 +290,24 @@ FORGED: dict[str, Any] = {
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in FORGED for value in FORGED[name]])
 def test_a_right_checksum_of_wrong_entries_does_not_help(name: str, value: Any) -> None:
-    state = {**state_of({"seed": 1}).to_dict(), name: value}
+    state = {**SAVED, name: value}
     with pytest.raises(StateError, match="No loader has written this state, though its checksum is right: "):
         parse_state({**state, "checksum": checksum_of(state)})
 
 
 @pytest.mark.parametrize("name", ["epoch", "plan", "segments", "fields"])
 def test_a_right_checksum_of_missing_entries_does_not_help(name: str) -> None:
-    state = state_of({"seed": 1}).to_dict()
-    del state[name]
+    state = {each: value for each, value in SAVED.items() if each != name}
     with pytest.raises(StateError, match=f"its checksum is right: .*{name}"):
         parse_state({**state, "checksum": checksum_of(state)})
 
 
-@pytest.mark.parametrize("name", ["version", "epoch", "segments", "plan", "fields", "checksum"])
-def test_nested_values_are_refused(name: str) -> None:
+def test_nested_values_are_refused() -> None:
     nested: list[Any] = []
     for _ in range(DEEP):
         nested = [nested]
-    with pytest.raises(StateError, match=r"its checksum is another one|version \[\["):
-        parse_state({**state_of({"seed": 1}).to_dict(), name: nested})
+    for name in SAVED:
+        with pytest.raises(StateError, match=r"its checksum is another one|version \[\["):
+            parse_state({**SAVED, name: nested})
     while nested:  # freeing it at once would be deeply nested, too
         (nested,) = nested

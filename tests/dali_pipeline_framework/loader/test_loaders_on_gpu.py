@@ -7,27 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import numpy as np
 import pytest
 from nvidia.dali.pipeline import Pipeline
 from support.arrays import DT, ArrayProvider
-from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, leaves, photo
+from support.gpu_cases import CASES, Difference, as_array, decoder, leaves, photo
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.laws import spread
 from support.loaders import pipeline_of
 from support.public_steps import PUBLIC_STEPS
 from support.reader_data import frame_folders
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import (
     DALIStructuredOutputIterator,
     DataLoader,
     ImageDecoder,
     PipelineDefinition,
-    SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
+from accvlab.dali_pipeline_framework.errors import GraphError
 from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader
-from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 from accvlab.dali_pipeline_framework.video.video_stream_input import SequenceDecoder
@@ -72,12 +70,6 @@ COUNTS: dict[str, Counts] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_graphs_are_as_noted(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_gpus(monkeypatch)
-    assert counts_of(CASES[name].loader(folder, 0)) == COUNTS[name]
-
-
 # They look at shapes of images, which the other executor cannot bring to the CPU.
 DYNAMIC_ONLY = {
     "decode, resize, normalize": "ImageMeanStdDevNormalizer",
@@ -89,18 +81,17 @@ DYNAMIC_ONLY = {
 }
 
 
-@spread("name", CASES, 8)
-def test_the_other_executor_takes_a_graph_or_the_step_is_named(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("executor", [{}, LEGACY])
+@pytest.mark.parametrize("name", CASES)
+def test_graphs_are_as_noted_or_the_step_that_does_not_go_is_named(
+    name: str, executor: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch)
-    if name in DYNAMIC_ONLY:
-        with pytest.raises(
-            SettingError, match=rf"bring data from the GPU.*\n.*\({DYNAMIC_ONLY[name]}\): fn._shape"
-        ):
-            CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)
+    if executor and name in DYNAMIC_ONLY:
+        words = f"bring data from the GPU...({DYNAMIC_ONLY[name]}): fn._shape"
+        assert_refused(lambda: CASES[name].loader(folder, 0, pipeline_arguments=LEGACY), words)
     else:
-        assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)) == COUNTS[name]
+        assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=executor)) == COUNTS[name]
 
 
 INPUTS: dict[str, tuple[Callable[[Path], Any], list[Any], Counts]] = {
@@ -150,17 +141,12 @@ MOVING_IMAGES = {
 }
 
 
-@pytest.mark.parametrize("conditionals", [False, True])
 @spread("name", PUBLIC_STEPS, 13)
-def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(
-    name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch)
     case = PUBLIC_STEPS[name]
     definition = PipelineDefinition(GivenSamples(case.samples), [case.step], run="graph")
-    pipeline = definition.get_dali_pipeline(
-        num_threads=1, py_num_workers=0, device_id=0, enable_conditionals=conditionals
-    )
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0)
     assert ("gpu" in checked_by_dali(pipeline).outputs) == (name in MOVING_IMAGES)
 
 
@@ -184,36 +170,10 @@ def test_a_gpu_makes_the_pixels_of_the_cpu(name: str, folder: Path) -> None:
     assert found.devices == (["cuda:0"] if "gpu" in COUNTS[name][-1] else ["cpu"])
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", PUBLIC_STEPS)
-def test_each_public_step_takes_images_on_a_gpu(name: str) -> None:
-    case = PUBLIC_STEPS[name]
-    sample = case.samples[0]
-    images = [path for path in sample.format.flat_paths if path[-1] == "image"]
-    images = [path for path in images if np.ndim(sample.get_item_in_path(path)) == 3]
-    expected = run_step(case.step, case.samples)
-    found = run_step(case.step, case.samples, device_id=0, on_gpu=images)
-    levels = 1 / 255 if "Normalizer" in name else 1.0
-    compared = Difference.of(
-        [flat(each.output) for each in found], [flat(each.output) for each in expected], "image", levels
-    )
-    # Noise is the worst of images for filters and JPEG.
-    assert compared.is_within(GpuCase(dict, mean=4.0, share=0.2)), compared
-
-
-def flat(sample: SampleDataGroup) -> dict[str, Any]:
-    return dict(
-        zip([".".join(map(str, path)) for path in sample.format.flat_paths], sample.get_data(), strict=True)
-    )
-
-
 @pytest.mark.parametrize("device_id", DEVICES)
-@pytest.mark.parametrize("start_method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
 @pytest.mark.parametrize("run", ["auto", "workers"])
-def test_workers_load_what_the_pipeline_decodes(
-    run: str, start_method: str, device_id: int | None, folder: Path
-) -> None:
-    name = "region, resize, normalize"
+def test_workers_load_what_the_pipeline_decodes(run: str, device_id: int | None, folder: Path) -> None:
+    name, start_method = "region, resize, normalize", "fork" if device_id is None else "forkserver"
     found, num_batches = difference(name, folder, device_id, num_workers=2, start_method=start_method, run=run)
     assert num_batches == 2
     assert found.is_within(CASES[name]), found
@@ -261,32 +221,30 @@ def _sums(images: Any, device_id: int | None) -> Any:
     return images.sum(dim=(1, 2, 3))
 
 
-@pytest.mark.parametrize("device_id", DEVICES)
-def test_a_damaged_image_is_named_and_left_out(device_id: int | None) -> None:
+@pytest.mark.gpu
+def test_a_damaged_image_is_named_and_left_out() -> None:
     images = [photo(number) for number in range(6)]
     images[3] = images[3][:200]
     fields = {"image": (DT.UINT8, images), "index": (DT.INT64, [*range(6)])}
-    arguments: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "device_id": device_id}
-    to_blame = pytest.raises(GraphError, match=r"To blame:\n  - sample 3, field image: ")
-    with DataLoader(ArrayProvider(fields), 2, **arguments) as loader, to_blame:
-        list(loader)
+    arguments: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "device_id": 0}
+    with DataLoader(ArrayProvider(fields), 2, **arguments) as loader:
+        assert_refused(lambda: list(loader), "To blame:\n  - sample 3, field image: ", GraphError)
     with DataLoader(ArrayProvider(fields), 2, faults="skip", **arguments) as loader:
         delivered = [number for batch in loader for number in batch["index"].tolist()]
         assert [failed.sample_index for failed in loader.failed_samples] == [3]
     assert delivered == [0, 1, 2, 4, 5]
 
 
-@pytest.mark.parametrize("device_id", DEVICES)
-def test_a_stream_of_videos(device_id: int | None, tmp_path: Path) -> None:
+@pytest.mark.gpu
+def test_a_stream_of_videos(tmp_path: Path) -> None:
     pytest.importorskip("av")
     from support.videos import make_video, read_numbers
 
-    path = make_video(tmp_path / "numbers.mp4", 10, "libx264", size=(192, 128))
     stream = VideoStreamInput(5)
-    pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=2, device_id=device_id)
+    pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=2, device_id=0)
     with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
-        stream.feed(path)
+        stream.feed(make_video(tmp_path / "numbers.mp4", 10, "libx264", size=(192, 128)))
         stream.close()
         [batch] = iterator
-    assert str(batch["frames"].device) == ("cpu" if device_id is None else "cuda:0")
+    assert str(batch["frames"].device) == "cuda:0"
     assert [read_numbers(as_array(frames)) for frames in batch["frames"]] == [[*range(5)], [*range(5, 10)]]

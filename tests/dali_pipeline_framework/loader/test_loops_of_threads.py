@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import multiprocessing
 import threading
 import time
@@ -68,29 +67,15 @@ def _indices(loop: Iterator[Any]) -> Iterator[list[int]]:
 def test_threads_share_the_batches_of_a_loop(num_workers: int) -> None:
     with loader_of(IndexProvider(60), num_workers) as loader:
         for epoch in range(2):
-            received = received_by(3, iter(loader))
-            assert sorted(received) == BATCHES
+            assert sorted(received_by(3, iter(loader))) == BATCHES
             assert loader.epoch == epoch + 1
             assert loader.state_dict()["batch"] == 0
         assert [*_indices(iter(loader))] == BATCHES
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_threads_share_the_batches_of_an_iterator(num_workers: int) -> None:
-    parallel = {"definition": {"use_parallel_external_source": num_workers > 0}}
-    with make_iterator(shuffled(IndexProvider(40)), py_num_workers=num_workers, **parallel) as iterator:
-        alone = sorted(_indices(iter(iterator)))
-        assert len(alone) == 10
-        received = received_by(3, iter(iterator))
-        assert sorted(itertools.chain(*received)) == sorted(itertools.chain(*alone))
-
-
-def test_each_thread_s_share_counts() -> None:
-    with loader_of(IndexProvider(60), 0) as loader:
-        loop = iter(loader)
-        for number in range(1, 8):
-            called_in_thread(loop.__next__, "receiver").result()
-            assert loader.state_dict()["batch"] == number
+def test_threads_share_the_batches_of_an_iterator() -> None:
+    with make_iterator(shuffled(IndexProvider(40), 2)) as iterator:
+        assert sorted(received_by(3, iter(iterator))) == BATCHES[:20]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -132,7 +117,6 @@ def test_a_state_does_not_wait_for_a_batch() -> None:
 def test_states_of_another_thread_are_those_of_whole_batches() -> None:
     states: list[dict[str, Any]] = []
     with loader_of(IndexProvider(60), 0) as loader:
-        loop = iter(loader)
         is_over = threading.Event()
 
         def save() -> None:
@@ -140,30 +124,19 @@ def test_states_of_another_thread_are_those_of_whole_batches() -> None:
                 states.append(loader.state_dict())
 
         saving = called_in_thread(save, "checkpoints")
-        received = [*_indices(loop)]
+        assert [*_indices(iter(loader))] == BATCHES
         is_over.set()
         saving.result(30)
-    assert received == BATCHES
     positions = [(state["epoch"], state["batch"]) for state in states]
     assert positions == sorted(positions)
     assert {*positions} <= {*((0, batch) for batch in range(30)), (1, 0)}
 
 
-def test_a_loop_begun_by_another_thread_ends_the_first() -> None:
-    with loader_of(IndexProvider(12), 0) as loader:
-        loop = iter(loader)
-        next(loop)
-        assert called_in_thread(lambda: [*_indices(iter(loader))], "loop").result(30) == BATCHES[:6]
-        with pytest.raises(ClosedError, match="This loop over the loader has ended: another loop has begun"):
-            next(loop)
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_loader_that_a_thread_leaves_to_the_garbage_collector_is_closed(num_workers: int) -> None:
+def test_a_loader_that_a_thread_leaves_to_the_garbage_collector_is_closed() -> None:
     before = children()
 
     def use() -> None:
-        loader = loader_of(IndexProvider(12), num_workers)
+        loader = loader_of(IndexProvider(12), 1)
         next(iter(loader))
         del loader
         gc.collect()
@@ -172,14 +145,15 @@ def test_a_loader_that_a_thread_leaves_to_the_garbage_collector_is_closed(num_wo
     called_in_thread(use, "user").result(30)
 
 
-def test_batches_of_one_thread_are_made_while_another_one_closes_another_loader() -> None:
+def test_loaders_run_and_are_closed_in_threads_of_their_own() -> None:
+    def use() -> list[list[int]]:
+        with loader_of(IndexProvider(12), 0) as other:
+            return [*_indices(iter(other))]
+
     with loader_of(IndexProvider(60), 0) as loader:
-        loop = iter(loader)
-        received = []
+        loop, received = iter(loader), []
         for _ in range(3):
-            other = loader_of(IndexProvider(12), 0)
-            next(iter(other))
-            closing = called_in_thread(other.close, "close")
+            using = called_in_thread(use, "other")
             received.append(next(loop)["index"].tolist())
-            closing.result(30)
+            assert using.result(30) == BATCHES[:6]
         assert received == BATCHES[:3]

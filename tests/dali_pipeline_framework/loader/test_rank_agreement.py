@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,17 +11,12 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from nvidia.dali.pipeline import Pipeline
-from support.array_samples import group_of
-from support.arrays import DT
-from support.gpu_definitions import pretend_gpus
 from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
 from support.ranks import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
-from accvlab.dali_pipeline_framework import ImageContent, ImageDecoder, VideoDecoder
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
@@ -51,27 +45,25 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[AsRank]:
 
 
 def loader_of(batch_size: int = 2, num_samples: int = 16, seed: int = 0, **arguments: Any) -> DataLoader:
-    sampler = ShuffledSampler(num_samples, seed=seed)
-    source = by_sampler(sampler, IndexProvider(num_samples), None)
-    return make_loader(source, batch_size, **{"shard": "torch", **arguments})
+    arguments = {"shard": "torch", "sampler": ShuffledSampler(num_samples, seed=seed), **arguments}
+    source = by_sampler(arguments.pop("sampler"), IndexProvider(num_samples), None)
+    return make_loader(source, batch_size, **arguments)
 
 
-def begin(loader: DataLoader) -> Any:
-    loop = iter(loader)
-    next(loop)
-    return loop
+def begin(loader: DataLoader) -> None:
+    next(iter(loader))
 
 
-# What rank 1 has in another way, and what the error says then.
-DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "batch size": ({"batch_size": 3}, ["batch_size: 2 on rank 0, 3 on rank 1"]),
-    "seed of the sampler": ({"seed": 5}, ["seed: 0 on rank 0, 5 on rank 1"]),
-    "data": (
-        {"num_samples": 12},
-        ["num_samples: 16 on rank 0, 12 on rank 1", "data_set_size: 16 on rank 0, 12 on rank 1"],
-    ),
-    "last batch": ({"last_batch": "pad"}, ["last_batch: drop on rank 0, pad on rank 1"]),
-}
+def state_behind_a_batch() -> dict[str, Any]:
+    with loader_of(shard=(0, 2)) as loader:
+        begin(loader)
+        return loader.state_dict()
+
+
+def loaded() -> DataLoader:
+    loader = loader_of()
+    loader.load_state_dict(state_behind_a_batch())
+    return loader
 
 
 def told(as_rank: AsRank, make: Callable[[int], DataLoader], order: Sequence[int] = (0, 1)) -> list[str]:
@@ -90,6 +82,8 @@ def told(as_rank: AsRank, make: Callable[[int], DataLoader], order: Sequence[int
         except SettingError as error:
             message = str(error)
         else:
+            as_rank(first)
+            next(loop)
             return []
         as_rank(first)
         with pytest.raises(SettingError) as at_first:
@@ -101,10 +95,36 @@ def told(as_rank: AsRank, make: Callable[[int], DataLoader], order: Sequence[int
     return [line.removeprefix("  - ") for line in lines]
 
 
-@pytest.mark.parametrize("what", DIFFERENT)
-def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None:
-    arguments, lines = DIFFERENT[what]
-    assert told(as_rank, lambda rank: loader_of(**(arguments if rank else {}))) == lines
+def of_epoch(rank: int) -> Any:
+    return loader_of(sampler=lambda epoch: [rank, 2, 3, 4])
+
+
+def of_pytorch(rank: int) -> Any:
+    return loader_of(sampler=DistributedSampler(range(8 + 8 * rank), 2, rank))
+
+
+# What the ranks have in different ways, and how what the error says then begins.
+DIFFERENT: list[tuple[Callable[[int], DataLoader], list[str]]] = [
+    (lambda rank: loader_of(2 + rank), ["batch_size: 2 on rank 0, 3 on rank 1"]),
+    (lambda rank: loader_of(seed=5 * rank), ["seed: 0 on rank 0, 5 on rank 1"]),
+    (
+        lambda rank: loader_of(num_samples=16 - 4 * rank),
+        ["num_samples: 16 on rank 0, 12 on rank 1", "data_set_size: 16 on rank 0, 12 on rank 1"],
+    ),
+    (lambda rank: loader_of(last_batch=("drop", "pad")[rank]), ["last_batch: drop on rank 0, pad on rank 1"]),
+    (of_epoch, ["first_epoch: "]),
+    (of_pytorch, ["num_per_epoch: 4 on rank 0, 8 on rank 1"]),
+    (lambda rank: (loader_of, loaded)[rank](), ["first batch of the first loop: 0 on rank 0, 1 on rank 1"]),
+]
+
+
+@pytest.mark.parametrize(("make", "begins"), DIFFERENT)
+def test_a_difference_is_named_on_both_ranks(
+    make: Callable[[int], DataLoader], begins: list[str], as_rank: AsRank
+) -> None:
+    lines = told(as_rank, make)
+    assert len(lines) == len(begins)
+    assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True)), lines
 
 
 def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
@@ -134,33 +154,6 @@ def test_ranks_with_other_gpus_may_run_steps_elsewhere(as_rank: AsRank) -> None:
         loader.close()
 
 
-@pytest.mark.parametrize(
-    ("of_rank", "difference"),
-    [
-        (lambda rank: lambda epoch: [rank, 2, 3, 4], "first_epoch: "),
-        (lambda rank: DistributedSampler(range(8 + 8 * rank), 2, rank), "num_per_epoch: 4 on rank 0, 8 on rank 1"),
-    ],
-    ids=["functions of the epoch", "samplers of PyTorch"],
-)
-def test_orders_given_as_indices_are_compared(
-    as_rank: AsRank, of_rank: Callable[[int], Any], difference: str
-) -> None:
-    def make(rank: int) -> DataLoader:
-        return DataLoader(IndexProvider(16), 2, sampler=of_rank(rank), shard="torch", num_workers=0)
-
-    assert any(line.startswith(difference) for line in told(as_rank, make))
-
-
-def test_a_state_that_one_rank_has_loaded_is_seen(as_rank: AsRank) -> None:
-    def make(rank: int) -> DataLoader:
-        loader = loader_of()
-        if rank == 1:
-            loader.load_state_dict(_state_behind_a_batch())
-        return loader
-
-    assert told(as_rank, make) == ["first batch of the first loop: 0 on rank 0, 1 on rank 1"]
-
-
 class Bounded(ArrayStep):
     """Has settings whose text differs between processes: sets, functions."""
 
@@ -176,13 +169,7 @@ class Bounded(ArrayStep):
 
 @pytest.mark.parametrize(
     ("names", "bounds", "is_same"),
-    [
-        ("ba", [1, 2.5], True),
-        ("ab", [2.5, 1], False),
-        ("ac", [1, 2.5], False),
-        ("ab", [1, -2.5], False),
-        ("ab", [1, 2.50001], False),
-    ],
+    [("ba", [1, 2.5], True), ("ab", [2.5, 1], False), ("ac", [1, 2.5], False), ("ab", [1, 2.50001], False)],
 )
 def test_steps_are_compared_whatever_the_order_of_sets_and_addresses(
     as_rank: AsRank, names: str, bounds: list[float], is_same: bool
@@ -192,38 +179,16 @@ def test_steps_are_compared_whatever_the_order_of_sets_and_addresses(
     assert [line.partition("(")[0] for line in found] == ([] if is_same else ["step 0: Bounded"])
 
 
-# --- starts of one job that share a store -------------------------------------------------------------------
-
-
-def _start_job(as_rank: AsRank, begin_at: Any, **arguments: Any) -> None:
-    """Ranks that go on from a state."""
-    loaders = []
-    for rank in range(2):
-        as_rank(rank)
-        loaders.append(loader_of(**arguments))
-        if begin_at is not None:
-            loaders[rank].load_state_dict(begin_at)
-    for rank in (1, 0):
-        as_rank(rank)
-        with loaders[rank] as loader:
-            begin(loader)
-
-
-def _state_behind_a_batch() -> dict[str, Any]:
-    with loader_of(shard=(0, 2)) as loader:
-        begin(loader)
-        return loader.state_dict()
+# --- what is no difference --------------------------------------------------------------------------------
 
 
 def test_what_ranks_have_left_that_a_launcher_has_restarted_is_not_compared(
     as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for restart, state in enumerate([None, _state_behind_a_batch()]):
+    """All starts of a job share a store; the second goes on from a state."""
+    for restart, make in enumerate((loader_of, loaded)):
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restart))
-        _start_job(as_rank, state)
-
-
-# --- what is no difference --------------------------------------------------------------------------------
+        assert told(as_rank, lambda rank: make()) == []  # noqa: B023
 
 
 @pytest.mark.parametrize(
@@ -257,33 +222,26 @@ def test_a_store_that_cannot_compare_is_left_alone(as_rank: AsRank) -> None:
             begin(loader)
 
 
-def found_by(loader: DataLoader, wait_for_others: Callable[[], Any]) -> str:
-    """Begin a loop, as all ranks do, and return what one finds, at once or at its first batch."""
-    loop = None
-    try:
-        loop = iter(loader)
-        wait_for_others()
-        next(loop)
-    except SettingError as error:
-        if loop is None:
-            wait_for_others()
-        return str(error).splitlines()[1].strip()
-    return "nothing"
-
-
 # --- real ranks -------------------------------------------------------------------------------------------
 
 
 def what_is_found() -> str:
-    """Begin a loop with settings that differ from those of the other rank."""
+    """Begin a loop with settings that differ from those of the other rank: at once, or at its first batch."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
-    rank = dist.get_rank()
+    rank, found, loop = dist.get_rank(), "nothing", None
     if rank == 0:
         with loader_of(shard=None) as only_here:
             begin(only_here)
     dist.barrier()
     with loader_of(2 + rank) as loader:
-        found = found_by(loader, dist.barrier)
+        try:
+            loop = iter(loader)
+            dist.barrier()
+            next(loop)
+        except SettingError as error:
+            if loop is None:
+                dist.barrier()
+            found = str(error).splitlines()[1].strip()
     dist.barrier()
     dist.destroy_process_group()
     return found
@@ -294,35 +252,3 @@ def test_two_processes_see_it_and_do_not_hang(tmp_path: Path) -> None:
     script.write_text(f"from {__name__} import what_is_found\nprint(what_is_found())\n")
     a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
     assert run_ranks(script, [], 2) in ([f"- {a}\n"] * 2, [f"- {b}\n"] * 2)
-
-
-class EncodedAv1(IndexProvider):
-    """Videos of AV1, and images, that nobody loads."""
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        video = (DT.UINT8, {"ndim": 1, "content": ImageContent(is_encoded=True, codecs=("av1 yuv420p",))})
-        image = (DT.UINT8, {"ndim": 1, "content": ImageContent(is_encoded=True)})
-        return group_of(image=image, video=video, video_to_decode=(DT.INT32, {"ndim": 1}))
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        raise AssertionError(sample_index)
-
-
-def test_a_video_that_only_the_gpus_of_one_machine_decode_is_seen(
-    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Pipeline, "build", lambda pipeline: None)  # only defined
-    chains = ([VideoDecoder("video")], [ImageDecoder("image", True), VideoDecoder("video")])
-    said: list[list[str]] = [[], []]
-    for rank, capability in enumerate([(8, 9), (9, 0)]):  # of which only the first decodes AV1
-        as_rank(rank)
-        pretend_gpus(monkeypatch, capability=capability)
-        for steps in chains:
-            loader = DataLoader(EncodedAv1(), 2, steps=steps, shard="torch", num_workers=0, device_id=0)
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always")
-                iter(loader)
-            said[rank] += [str(each.message).partition(". ")[0] for each in warned]
-    words = "Ranks that share the data of a loader run different steps in their workers (steps in the workers: "
-    assert said == [[], [f"{words}0 on rank 0, {number} on rank 1)" for number in (1, 2)]]

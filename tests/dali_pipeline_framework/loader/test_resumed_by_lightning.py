@@ -102,21 +102,3 @@ def test_a_checkpoint_without_the_state_of_the_loader_is_refused(tmp_path: Path)
     loader = loader_of(24)
     loader.load_state_dict(state[0])
     assert len(steps_of(loader, tmp_path, False, None, path)) == 9
-
-
-def test_an_epoch_that_is_set_for_the_sampler_leaves_a_loaded_state() -> None:
-    loader = loader_of(24)
-    for _ in range(2):
-        for number, _ in enumerate(loader):
-            if number == 2:
-                break
-    state = loader.state_dict()
-    assert (state["epoch"], state["batch"]) == (1, 3)
-    for epoch, expected in ((0, (1, 3)), (1, (1, 3)), (2, (2, 0))):
-        loader.load_state_dict(state)
-        loader.sampler.set_epoch(epoch)
-        at = loader.state_dict()
-        assert (at["epoch"], at["batch"]) == expected
-    loader.load_state_dict(state)
-    loader.set_epoch(0)
-    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 0)

@@ -12,28 +12,18 @@ from support.refusals import assert_refused
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
-from accvlab.dali_pipeline_framework.providers import (
-    FileDataProvider,
-    FrameDataProvider,
-    Windows,
-)
-from accvlab.dali_pipeline_framework.video import (
-    VideoFrameDataProvider,
-    Videos,
-    VideoStreamInput,
-)
+from accvlab.dali_pipeline_framework.providers import FileDataProvider, FrameDataProvider, Windows
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, VideoStreamInput
 
 
 @pytest.mark.parametrize(
     ("made", "arguments", "name", "hint"),
     [
         (FileDataProvider, {"files": ["a.jpg"]}, "fiel_root", " Did you mean 'file_root'?"),
-        (FrameDataProvider, {"folders": "x"}, "zzz", ""),
-        (Windows, {"data_provider": "x", "windows": {}}, "tolerance", " Did you mean 'tolerance_s'?"),
-        (VideoFrameDataProvider, {"videos": "x"}, "zzz", ""),
-        (VideoFrameDataProvider, {"videos": "x"}, "timestamps_name", " Did you mean 'timestamp_name'?"),
         (FileDataProvider, {"files": ["a.jpg"]}, "timestamp_name", ""),  # not data_name
         (FrameDataProvider, {"folders": "x"}, "image", " Did you mean 'image_name'?"),
+        (Windows, {"data_provider": "x", "windows": {}}, "tolerance", " Did you mean 'tolerance_s'?"),
+        (VideoFrameDataProvider, {"videos": "x"}, "timestamps_name", " Did you mean 'timestamp_name'?"),
         (Videos, {"filenames": "x"}, "range", " Did you mean 'ranges'?"),
         (SamplerInputCallable, {}, "zzz", ""),
         (SamplerInputIterable, {}, "zzz", ""),

@@ -38,7 +38,6 @@ class TrainingLoop:
         saved_by: What saves and loads the state of the loader, for the table.
         ranks: Number of ranks at first, after the first kill, and so on.
         imports: What the server of the scripts imports for it.
-        seed: Of the steps behind which it is killed.
     """
 
     name: str
@@ -46,12 +45,11 @@ class TrainingLoop:
     saved_by: str
     ranks: tuple[int, ...]
     imports: tuple[str, ...]
-    seed: int = 0
 
     @property
     def kills(self) -> list[int]:
-        """Steps behind which it is killed, from a seed: one per resume."""
-        random = np.random.default_rng(zlib.crc32(self.name.encode()) + self.seed)
+        """Steps behind which it is killed, one per resume; of each framework others."""
+        random = np.random.default_rng(zlib.crc32(self.name.encode()))
         num_kills = len(self.ranks) - 1
         bounds = np.linspace(5, 17, num_kills + 1).astype(int)  # of 18 steps; the first checkpoint is behind 4
         return [int(random.integers(*bounds[number : number + 2])) for number in range(num_kills)]
@@ -84,7 +82,6 @@ class Difference:
     """How a run that was killed and resumed differs from one that was not.
 
     Attributes:
-        num_resumes: How often it was resumed.
         num_repeated: Steps that were done again, since they were done after the last checkpoint.
         loss: Largest difference of the loss of a sample.
         num_samples: Slots of batches with other samples.
@@ -93,7 +90,6 @@ class Difference:
         wrongly_evaluated: Frames of evaluations that were not evaluated, or more than once.
     """
 
-    num_resumes: int
     num_repeated: int
     loss: float
     num_samples: int
@@ -151,7 +147,7 @@ def _merged(ranks: Mapping[int, Any]) -> Step:
     )
 
 
-def run_part(loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | None, *arguments: str) -> None:
+def run_part(loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | None) -> None:
     """Run a script to its end, or until it is killed.
 
     Raises:
@@ -160,7 +156,7 @@ def run_part(loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | No
     marks = [folder / f"waits_rank{rank}" for rank in range(num_ranks)]
     for mark in marks:
         mark.unlink(missing_ok=True)
-    command = [SCRIPTS / loop.script, kill_at, folder, "--folder", folder, *arguments]
+    command = [SCRIPTS / loop.script, kill_at, folder, "--folder", folder, "--num-workers", 0]
     ranks = start_ranks(RANK, command, num_ranks, loop.imports)
     deadline = time.monotonic() + _TIME_LIMIT_S
     try:
@@ -198,17 +194,11 @@ def has_ended(group: int) -> bool:
     return False
 
 
-def run_undisturbed(loop: TrainingLoop, folder: Path, *arguments: str) -> Part:
-    """Train from the beginning to the end."""
-    run_part(loop, folder, loop.ranks[0], None, *arguments)
-    return LogReader(folder).next_part()
-
-
-def run_killed(loop: TrainingLoop, folder: Path, *arguments: str) -> list[Part]:
-    """Train, be killed and resume, on each number of ranks of the loop."""
+def run(loop: TrainingLoop, folder: Path) -> list[Part]:
+    """Train; be killed and resume, on each number of ranks of the loop."""
     log, parts = LogReader(folder), []
     for num_ranks, kill_at in zip(loop.ranks, [*loop.kills, None], strict=True):
-        run_part(loop, folder, num_ranks, kill_at, *arguments)
+        run_part(loop, folder, num_ranks, kill_at)
         parts.append(log.next_part())
     return parts
 
@@ -238,7 +228,6 @@ def difference(undisturbed: Part, parts: Sequence[Part]) -> Difference:
         for ids in part.evaluations.values()
     ]
     return Difference(
-        num_resumes=len(parts) - 1,
         num_repeated=sum(len(part.steps) for part in parts) - len(done),
         loss=loss,
         num_samples=num_samples,

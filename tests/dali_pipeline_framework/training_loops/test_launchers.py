@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kill_and_resume import SCRIPTS, LogReader, TrainingLoop, difference, has_ended, run_undisturbed
-from loops import LOOPS
+from kill_and_resume import SCRIPTS, LogReader, TrainingLoop, difference, has_ended
+from loops import LOOPS, undisturbed
 from support.child_processes import communicate
 from support.ranks import launcher_environment
 
@@ -77,19 +77,15 @@ def kill_behind(step: int, folder: Path, process: subprocess.Popen[str], script:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("loop", [pytest.param(loop, id=loop.name) for loop in LOOPS if loop.script in LAUNCHERS])
 def test_a_launched_loop_whose_rank_is_killed_goes_on_bit_for_bit(loop: TrainingLoop, tmp_path: Path) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    whole.mkdir()
-    folder.mkdir()
-    undisturbed = run_undisturbed(loop, whole, "--num-workers", "0")
-    log = LogReader(folder)
-    with started(loop.script, folder) as process:
+    log = LogReader(tmp_path)
+    with started(loop.script, tmp_path) as process:
         # It may come some steps late; after step 12 comes a checkpoint, and then the evaluation of that epoch.
-        kill_behind(5, folder, process, loop.script)
+        kill_behind(5, tmp_path, process, loop.script)
         wait_for(process, loop.script)
         assert process.returncode != 0
     first = log.next_part(is_cut=True)
-    with started(loop.script, folder) as process:
+    with started(loop.script, tmp_path) as process:
         output = wait_for(process, loop.script)
         assert process.returncode == 0, output
-    found = difference(undisturbed, [first, log.next_part()])
+    found = difference(undisturbed(is_jax=False), [first, log.next_part()])
     assert found.is_none, found

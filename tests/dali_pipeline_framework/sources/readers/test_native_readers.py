@@ -14,18 +14,13 @@ import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
-from PIL import Image
 from support.reader_data import array_files, frame, frame_folders, number_of, numbered_files
 from support.refusals import assert_refused
 from support.steps import Noise
 
 from accvlab.dali_pipeline_framework.errors import GraphError, OutputError, SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import (
-    DALIStructuredOutputIterator,
-    PipelineDefinition,
-)
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.sources import FileReader, ReaderField, ReaderInput, SequenceReader
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 
@@ -70,23 +65,14 @@ class TestWhatTheyDeliver:
         assert [[*each] for each in got] == [["data"], ["data"]]
         assert [number_of(each["data"]) for each in got] == [1, 0]
 
-    def test_images_decoded_by_a_step(self, tmp_path: Path) -> None:
-        (tmp_path / "a").mkdir()
-        Image.fromarray(frame(9)).save(tmp_path / "a" / "x.png")
-        (got,) = samples(FileReader(file_root=tmp_path), steps=[ImageDecoder("data", False)])
-        assert np.array_equal(got["data"], frame(9))
-
     def test_sequences_of_frames(self, tmp_path: Path) -> None:
         root = frame_folders(tmp_path / "root", {"0": 6, "1": 2, "2": 3})
-        got = samples(SequenceReader(file_root=root, sequence_length=3, step=2, stride=1))
-        numbers = [[0, 1, 2], [2, 3, 4], [8, 9, 10]]
-        assert [each["frames"].tolist() for each in got] == [[frame(n).tolist() for n in each] for each in numbers]
-
-    def test_sequence_reader_does_not_warn(self, tmp_path: Path) -> None:
-        root = frame_folders(tmp_path / "root", {"0": 2})
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            samples(SequenceReader(file_root=root, sequence_length=2))
+            got = samples(SequenceReader(file_root=root, sequence_length=3, step=2, stride=1))
+        numbers = [[0, 1, 2], [2, 3, 4], [8, 9, 10]]
+        assert [each["frames"].tolist() for each in got] == [[frame(n).tolist() for n in each] for each in numbers]
+        # DALI's operator is deprecated.
         assert [str(each.message) for each in caught if "readers.sequence" in str(each.message)] == []
 
     def test_another_reader_of_dali(self, tmp_path: Path) -> None:
@@ -136,7 +122,7 @@ class TestEpochs:
         assert [len(epoch) for epoch in epochs] == [num_batches] * 3
         assert [*itertools.chain(*epochs)][:4] == expected
 
-    @pytest.mark.parametrize("depth", [1, 2, 4])
+    @pytest.mark.parametrize("depth", [1, 4])
     def test_a_break_ends_one(self, root: Path, depth: int) -> None:
         with iterating(FileReader(file_root=root), 4, prefetch_queue_depth=depth) as (_, iterator):
             assert [numbers(next(iter(iterator))) for _ in range(2)] == [[0, 1, 2, 3], [1, 2, 3, 4]]
@@ -151,84 +137,57 @@ CHECKPOINTED: dict[str, dict[str, Any]] = {
 }
 
 
-class TestCheckpoints:
-    @pytest.mark.parametrize("order", CHECKPOINTED)
-    def test_each_position_can_be_continued(self, root: Path, order: str) -> None:
-        def content(batch: Any) -> Any:
-            return numbers(batch), batch["noise"].tolist()
+@pytest.mark.parametrize("order", CHECKPOINTED)
+def test_a_run_goes_on_from_a_checkpoint_at_each_position(root: Path, order: str) -> None:
+    def content(batch: Any) -> Any:
+        return numbers(batch), batch["noise"].tolist()
 
-        def begun(**more: Any) -> Any:
-            reader = FileReader(file_root=root, **CHECKPOINTED[order])
-            return iterating(reader, 4, [Noise()], seed=5, enable_checkpointing=True, **more)
+    def begun(**more: Any) -> Any:
+        reader = FileReader(file_root=root, **CHECKPOINTED[order])
+        return iterating(reader, 4, [Noise()], seed=5, enable_checkpointing=True, **more)
 
-        delivered, checkpoints = [], []
-        with begun() as (pipeline, iterator):
-            for batch in itertools.chain(iterator, iterator, iterator):
-                delivered.append(content(batch))
-                checkpoints.append(pipeline.checkpoint())
-            num_batches = len(iterator)
-        assert len(delivered) == 3 * num_batches
-        for number, checkpoint in enumerate(checkpoints[:-1], start=1):
-            with begun(checkpoint=checkpoint) as (_, iterator):
-                rest = [[content(batch) for batch in iterator] for _ in range(3)]
-            assert [*itertools.chain(*rest)][: len(delivered) - number] == delivered[number:]
-            assert len(rest[0]) == num_batches - number % num_batches  # the epoch ends where it would have
-
-    def test_after_the_end_of_an_epoch_the_next_one_follows(self, root: Path) -> None:
-        def begun(**more: Any) -> Any:
-            return iterating(FileReader(file_root=root), 4, enable_checkpointing=True, **more)
-
-        with begun() as (_, iterator):
-            whole = [[numbers(batch) for batch in iterator] for _ in range(3)]
-        with begun() as (pipeline, iterator):
-            assert [numbers(batch) for batch in iterator] == whole[0]
-            checkpoint = pipeline.checkpoint()
-        with begun(checkpoint=checkpoint) as (pipeline, iterator):
-            assert numbers(next(iter(iterator))) == whole[1][0]
-            checkpoint = pipeline.checkpoint()
-        with begun(checkpoint=checkpoint) as (pipeline, iterator):
-            assert [numbers(batch) for batch in iterator] == whole[1][1:]
-            assert [numbers(batch) for batch in iterator] == whole[2]
+    delivered, checkpoints = [], []
+    with begun() as (pipeline, iterator):
+        for batch in itertools.chain(iterator, iterator, iterator):
+            delivered.append(content(batch))
+            checkpoints.append(pipeline.checkpoint())
+        num_batches = len(iterator)
+    assert len(delivered) == 3 * num_batches
+    for number, checkpoint in enumerate(checkpoints[:-1], start=1):
+        with begun(checkpoint=checkpoint) as (_, iterator):
+            rest = [[content(batch) for batch in iterator] for _ in range(3)]
+        assert [*itertools.chain(*rest)][: len(delivered) - number] == delivered[number:]
+        assert len(rest[0]) == num_batches - number % num_batches  # the epoch ends where it would have
 
 
-@pytest.mark.parametrize("kind", ["FileReader", "SequenceReader", "VideoStreamInput"])
-def test_a_loader_refuses_them_and_says_what_takes_them(tmp_path: Path, kind: str) -> None:
-    made: Any = {
-        "FileReader": lambda: FileReader(files=[__file__]),
-        "SequenceReader": lambda: SequenceReader(file_root=tmp_path, sequence_length=2),
-        "VideoStreamInput": lambda: VideoStreamInput(2),
-    }[kind]()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FileReader(files=[__file__]),
+        lambda: SequenceReader(file_root=Path(__file__).parent, sequence_length=2),
+        lambda: VideoStreamInput(2),
+    ],
+)
+def test_a_loader_refuses_them_and_says_what_takes_them(make: Any) -> None:
+    made = make()
+    kind = type(made).__name__
     words = f"operators of DALI read a {kind}...PipelineDefinition({kind}(...), steps)...FileDataProvider"
     assert_refused(lambda: DataLoader(made, 2), words)
 
 
 FILE_ARGUMENTS: dict[str, Any] = {
-    "bytes_per_sample_hint": [123],
     "case_sensitive_filter": True,
     "dir_filters": ["a*"],
-    "dont_use_mmap": True,
     "file_filters": ["*.jpg", "*.tif"],
     "initial_fill": 17,
-    "lazy_init": True,
-    "num_shards": 2,
     "pad_last_batch": True,
     "prefetch_queue_depth": 3,
-    "preserve": True,
     "random_shuffle": True,
-    "read_ahead": True,
     "seed": 1234,
     "shard_id": 1,
-    "skip_cached_images": True,
-    "stick_to_shard": True,
-    "tensor_init_bytes": 4321,
+    "num_shards": 2,
 }
-SEQUENCE_ARGUMENTS: dict[str, Any] = {
-    **{name: FILE_ARGUMENTS[name] for name in FILE_ARGUMENTS if "filter" not in name},
-    "image_type": types.GRAY,
-    "sequence_length": 2,
-    "step": 3,
-    "stride": 1,
-}
+SEQUENCE_ARGUMENTS: dict[str, Any] = {"image_type": types.GRAY, "sequence_length": 2, "step": 3, "stride": 1}
 
 
 class TestArguments:
@@ -237,22 +196,21 @@ class TestArguments:
         [
             (fn.readers.file, {**FILE_ARGUMENTS, "file_root": "ROOT"}),
             (fn.readers.file, {"files": ["a/0000.jpg"], "labels": [3], "file_root": "ROOT"}),
-            (fn.readers.file, {"file_root": "ROOT", "shuffle_after_epoch": True, "shuffle_after_epoch_seed": 77}),
+            (fn.readers.file, {"file_root": "ROOT", "shuffle_after_epoch": True}),
             (fn.readers.sequence, {**SEQUENCE_ARGUMENTS, "file_root": "FRAMES"}),
         ],
     )
-    def test_each_argument_reaches_dali(self, tmp_path: Path, operator: Any, arguments: dict[str, Any]) -> None:
-        root = numbered_files(tmp_path / "root", {"a": 4, "ab": 3})
-        frames = frame_folders(tmp_path / "frames", {"0": 6, "1": 6})
-        paths = {"ROOT": str(root), "FRAMES": str(frames)}
-        arguments = {
-            name: paths.get(value, value) if isinstance(value, str) else value for name, value in arguments.items()
+    def test_each_reaches_dali(self, tmp_path: Path, operator: Any, arguments: dict[str, Any]) -> None:
+        paths = {
+            "ROOT": numbered_files(tmp_path / "root", {"a": 4, "ab": 3}),
+            "FRAMES": frame_folders(tmp_path / "frames", {"0": 6, "1": 6}),
         }
+        arguments = {**arguments, "file_root": paths[arguments["file_root"]]}
         reader = (FileReader if operator is fn.readers.file else SequenceReader)(**arguments)
         ours = PipelineDefinition(reader).get_dali_pipeline(batch_size=2, num_threads=1)
         theirs = Pipeline(batch_size=2, num_threads=1, device_id=None)
         with theirs, warnings.catch_warnings(record=True):  # of the deprecated reader
-            made = operator(name="reader", **{"seed": 0, **arguments})
+            made = operator(name="reader", **{"seed": 0, **arguments, "file_root": str(arguments["file_root"])})
             theirs.set_outputs(*(made if isinstance(made, list | tuple) else [made]))
         ours.serialize()
         theirs.serialize()
@@ -260,17 +218,7 @@ class TestArguments:
         if "seed" not in arguments:
             del got["seed"], wanted["seed"]
         assert got == wanted
-        assert {*arguments} - {"preserve"} <= {*got}
-
-    def test_nobody_has_added_an_argument_that_is_not_listed(self) -> None:
-        import inspect
-
-        ours = {*FILE_ARGUMENTS, "file_root", "file_list", "files", "labels"}
-        ours |= {"shuffle_after_epoch", "shuffle_after_epoch_seed"}
-        assert {*inspect.signature(fn.readers.file).parameters} == ours | {"device", "name"}
-        assert {*inspect.signature(fn.readers.sequence).parameters} == {
-            *SEQUENCE_ARGUMENTS, "file_root", "device", "name",
-        }  # fmt: skip
+        assert {*arguments} <= {*got}
 
     @pytest.mark.parametrize(
         ("make", "words"),
@@ -294,40 +242,35 @@ class TestArguments:
         error = assert_refused(make, words, Exception)
         assert isinstance(error, SettingError | KeyError)
 
-    def test_repr_names_what_was_given(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
-        Path("a").touch()
-        assert repr(FileReader(files=["a", "a"], seed=3)) == "FileReader(files=['a', 'a'], seed=3)"
-        assert len(repr(FileReader(files=["a"] * 10000))) < 100
-
-
-class TestWhatDaliRefuses:
-    @pytest.mark.parametrize(
-        ("make", "words"),
-        [
-            (lambda root: FileReader(file_root=root, file_filters=["*.bmp"]), "cannot set up...No files found"),
-            (lambda root: FileReader(file_root=root, num_shards=6), "at least as many samples as shards (6)"),
-            (lambda root: SequenceReader(file_root=root, sequence_length=4, stride=2), "needs 7 frames...has 3"),
-            (
-                lambda root: SequenceReader(file_root=root / "0", sequence_length=2),
-                "folders in `file_root`, one per",
-            ),
-        ],
-    )
-    def test_folders_that_do_not_fit(self, tmp_path: Path, make: Any, words: str) -> None:
-        root = frame_folders(tmp_path / "root", {"0": 2, "1": 3})
-        assert_refused(lambda: samples(make(root)), words)
-
-    def test_what_dali_reads_from_s3_is_left_to_dali(self) -> None:
+    def test_repr_names_what_was_given(self) -> None:
+        reader = FileReader(files=[__file__] * 2, seed=3)
+        assert repr(reader) == f"FileReader(files={[__file__] * 2}, seed=3)"
+        assert len(repr(FileReader(files=[__file__] * 10000))) < 1000
+        # What DALI reads from S3 is left to DALI.
         assert repr(FileReader(file_root="s3://bucket/train")) == "FileReader(file_root='s3://bucket/train')"
 
-    def test_file_that_vanished(self, tmp_path: Path) -> None:
-        root = numbered_files(tmp_path / "root", {"a": 3})
-        with iterating(FileReader(file_root=root)) as (_, iterator):
-            assert len(iterator) == 3
-            (root / "a" / "0001.jpg").unlink()
-            with pytest.raises(GraphError, match=r"failed in FileReader\(.*0001.jpg"):
-                list(iterator)
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda root: FileReader(file_root=root, file_filters=["*.bmp"]), "cannot set up...No files found"),
+        (lambda root: FileReader(file_root=root, num_shards=6), "at least as many samples as shards (6)"),
+        (lambda root: SequenceReader(file_root=root, sequence_length=4, stride=2), "needs 7 frames...has 3"),
+        (lambda root: SequenceReader(file_root=root / "0", sequence_length=2), "folders in `file_root`, one per"),
+    ],
+)
+def test_folders_that_do_not_fit_are_refused(tmp_path: Path, make: Any, words: str) -> None:
+    root = frame_folders(tmp_path / "root", {"0": 2, "1": 3})
+    assert_refused(lambda: samples(make(root)), words)
+
+
+def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
+    root = numbered_files(tmp_path / "root", {"a": 3})
+    with iterating(FileReader(file_root=root)) as (_, iterator):
+        assert len(iterator) == 3
+        (root / "a" / "0001.jpg").unlink()
+        with pytest.raises(GraphError, match=r"failed in FileReader\(.*0001.jpg"):
+            list(iterator)
 
 
 def _arguments_of_reader(pipeline: Pipeline) -> dict[str, str]:
