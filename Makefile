@@ -37,16 +37,20 @@ HIDDEN := CUDA_VISIBLE_DEVICES=""
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all durations test-readers mutants lint types docs bench gpu-check wheel-test test-matrix canary lock clean
+.PHONY: demo test test-all pytest durations test-readers mutants lint types docs bench gpu-check wheel-test test-matrix canary lock clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/driving_data/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
 
-test: lint types
-	$(HIDDEN) $(BIN)/python $(PYTEST)
+# Types are checked beside the tests: while these wait, a core is free.
+test: lint
+	$(MAKE) -j 2 types pytest
 
-test-all: lint types
-	$(HIDDEN) $(BIN)/python $(PYTEST) --wide
+test-all: lint
+	$(MAKE) -j 2 types pytest OPTIONS=--wide
+
+pytest: $(VENV)/test.stamp
+	$(HIDDEN) $(BIN)/python $(PYTEST) $(OPTIONS)
 
 durations: $(VENV)/test.stamp
 	$(HIDDEN) $(BIN)/python $(PYTEST) -p support.durations

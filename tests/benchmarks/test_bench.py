@@ -18,7 +18,6 @@ from bench_recipes import SETTINGS, in_torch, make_data, recipe
 from bench_steps import PAGE, with_table
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
-from races import Contestant, DisagreementError, require_agreement
 from recipe_torch import LISTED
 from step_contestants import StepCase, step_cases
 from step_data import ImageProvider, camera_picture, jpeg_of
@@ -66,26 +65,6 @@ def test_the_documentation_has_the_figures_of_the_results() -> None:
     assert with_table(page, fewer) == "".join(
         line for line in page.splitlines(True) if "| `GridMasker` |" not in line
     )
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        ({"x": np.ones(3, np.float32)}, "b and a differ in ['x']"),
-        ({"x": np.zeros(3, np.float64)}, "b and a differ in ['x']"),
-        ({"y": np.zeros(3, np.float32)}, "b and a differ in all names"),
-        ({"x": np.zeros(3, np.float32), "image": np.full((2, 2, 3), 2.0, np.float32)}, "in ['image']"),
-    ],
-)
-def test_contestants_that_deliver_something_else_are_found(other: dict[str, Any], message: str) -> None:
-    ours = {"x": np.zeros(3, np.float32), "image": np.zeros((2, 2, 3), np.float32)}
-    racing = {
-        name: Contestant(lambda each=each: each, 1, lambda batch, _: batch) for name, each in (("a", ours),) * 2
-    }
-    require_agreement({**racing, "b": racing["a"]}, 1.5)
-    with pytest.raises(DisagreementError) as error:
-        require_agreement({**racing, "b": Contestant(lambda: other, 1, lambda batch, _: batch)}, 1.5)
-    assert message in str(error.value)
 
 
 # Each range is a point, or as good as one: then nothing is left to chance.

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
-import signal
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gpu_check
-import gpu_checks
-import numpy as np
 import pytest
-import torch
-from gpu_checks import CASES, CHECKS, Check, judged_difference
+from gpu_checks import CHECKS, Check
 from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 IN_PROCESS = [check for check in CHECKS if check.__name__ not in ("environment", "tests")]
@@ -61,14 +54,6 @@ def test_a_page_and_a_file_of_json_are_written(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.wide
-def test_without_a_gpu_a_check_of_one_fails(tmp_path: Path) -> None:
-    assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", "environment"]) == 1
-    page = (tmp_path / "gpu_none.md").read_text()
-    assert "- **The GPU cannot be used: no CUDA driver, or no GPU, is here.**" in page
-    assert "\nProblems in: environment. See" in page
-
-
-@pytest.mark.wide
 def test_nothing_else_runs_where_the_gpu_cannot_be_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,72 +64,6 @@ def test_nothing_else_runs_where_the_gpu_cannot_be_used(
 
 def test_the_limits_of_all_checks_fit_that_of_the_whole() -> None:
     assert sum(CHECKS.values()) <= gpu_check.MOST_SECONDS < 600
-
-
-def test_pixels_that_are_not_on_the_device_are_a_problem(tmp_path: Path) -> None:
-    check = Check(tmp_path / "found.json", 0, quick=True)
-    case = next(iter(CASES.values()))
-    images = {case.pixels: np.zeros((2, 3), np.uint8)}
-    judged_difference(check, "images", [images], [images], case)
-    judged_difference(check, "nothing", [], [], case)
-    assert check.problems == [
-        "images: pixels are on ['cpu'], not ['cuda:0']",
-        "nothing: pixels are on [], not ['cuda:0']",
-    ]
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_a_check_that_is_interrupted_is_ended(
-    interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[Any] = []
-
-    class Interrupted(subprocess.Popen[str]):
-        def wait(self, timeout: float | None = None) -> int:
-            if timeout is None:
-                return super().wait()
-            started.append(self)
-            raise interrupt
-
-    monkeypatch.setattr(gpu_check.subprocess, "Popen", Interrupted)
-    with pytest.raises(interrupt):
-        gpu_check.result_of("environment", 9.0, ["--device", "none", "--quick"])
-    assert [process.returncode for process in started] == [-signal.SIGKILL]
-
-
-@pytest.mark.parametrize(
-    ("of_gpu", "others", "expected"),
-    [
-        (100, [], "the GPU shares the memory of the system"),
-        (40, ["7"], "other programs use the GPU: 7"),
-        (40, [], ""),
-    ],
-)
-def test_the_memory_of_the_system_or_of_other_programs_is_not_taken(
-    of_gpu: int, others: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_checks.psutil, "virtual_memory", lambda: SimpleNamespace(total=110))
-    properties = SimpleNamespace(total_memory=of_gpu)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    monkeypatch.setattr(gpu_checks, "asked_of_nvidia_smi", lambda what, fields: [str(os.getpid()), *others])
-    assert gpu_checks.why_not_filled(Check(tmp_path / "found.json", 0, quick=True)) == expected
-
-
-def test_what_is_compared_waits_for_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    stream = SimpleNamespace(synchronize=lambda: calls.append("synchronize"))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    get = gpu_checks.synchronized(lambda: len(calls), Check(tmp_path / "found.json", 0, quick=True))
-    assert [get(), get(), *calls] == [0, 1, "synchronize", "synchronize"]
-
-
-@pytest.mark.wide
-def test_workers_that_open_the_gpu_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_checks, "has_gpu_open", lambda pid: True)
-    check = Check(tmp_path / "found.json", None, quick=True)
-    gpu_checks.contexts(check)
-    assert check.problems
-    assert all(problem.endswith("workers have opened the GPU") for problem in check.problems)
 
 
 @pytest.mark.wide
@@ -169,16 +88,6 @@ def test_an_error_is_a_problem_and_a_missing_package_is_not(tmp_path: Path) -> N
     assert "| pixels | good, 1 not checked | 1 |" in page
 
 
-@pytest.mark.wide
-def test_ranks_with_the_same_samples_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu_checks._RANK.count(', shard="auto"') == 1
-    monkeypatch.setattr(gpu_checks, "_RANK", gpu_checks._RANK.replace(', shard="auto"', ""))
-    check = Check(tmp_path / "found.json", None, quick=True)
-    gpu_checks.ranks(check)
-    assert check.problems == ["samples are missing, or come twice"]
-    assert check.found["two ranks"]["samples"] == [16, 16]
-
-
 # --- with a driver that only says that there is a GPU ---------------------------------------------------------
 
 
@@ -201,20 +110,3 @@ def test_what_to_install_is_the_verdict(
     assert verdict.startswith("Problems in: environment. See")
     found = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]["environment"]["found"]
     assert found["driver"] == f"{{'capabilities': ((9, 0),), 'driver_cuda': {driver_cuda}, 'has_video': True}}"
-
-
-@pytest.mark.wide
-@needs_compiler
-def test_a_gpu_that_fails_is_a_problem_of_each_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in make_stand_in_driver(tmp_path / "driver", [(9, 0)]).items():
-        monkeypatch.setenv(name, value)
-    names = ["pixels", "memory", "tests"]
-    assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", ",".join(names)]) == 1
-    checks = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]
-    assert [name for name, each in checks.items() if each["problems"]] == names
-    of_pixels = checks["pixels"]["problems"]
-    assert all("DeviceError: The pipeline has device_id=0" in each for each in of_pixels)
-    assert len(of_pixels) == 2
-    assert checks["tests"]["found"]["outcomes"] == {"FAILED": 1}
-    assert checks["tests"]["problems"][0].startswith("1 failed, ")
-    assert "FAILED" in checks["tests"]["problems"][0]

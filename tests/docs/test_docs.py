@@ -1,16 +1,14 @@
 """The documentation: its code prints what it says, it builds without a warning, its links lead somewhere."""
 
 import ast
-import enum
+import functools
 import importlib.metadata
-import inspect
 import re
 import sys
 import types
 import urllib.parse
 from pathlib import Path
 
-import attrs
 import numpy as np
 import pytest
 from doc_pages import (
@@ -49,17 +47,8 @@ def _id(page):
     return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else f"{page.parent.name}/{page.name}"
 
 
-# The way of a newcomer, and what most pages refer to; the code of the others runs in a wide run.
-QUICK = {
-    "README.md",
-    "CONTRIBUTING.md",
-    "quickstart.md",
-    "loader.md",
-    "training_loops.md",
-    "lightning.md",
-    "faults.md",
-    "recipes.md",
-}
+# The way of a newcomer; the code of the other pages runs in a wide run.
+QUICK = {"README.md", "CONTRIBUTING.md", "quickstart.md"}
 SHARING_A_PROCESS = [page for page in PAGES_WITH_CODE if page.name not in WITH_OWN_PROCESS]
 
 
@@ -201,36 +190,28 @@ def _links(page):
     return [first or second for first, second in _LINK.findall("\n".join(lines))]
 
 
+@functools.cache
 def _anchors(page):
     headings = [line.lstrip("#").strip() for line in read_lines(page) if re.match(r"#+ ", line)]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def _leads_somewhere(page, link):
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    return target.exists() and (not anchor or anchor in _anchors(target))
+
+
 @needs_source
-@pytest.mark.parametrize("page", PAGES, ids=_id)
-def test_relative_links_lead_somewhere(page):
-    broken = []
-    for link in _links(page):
-        if urllib.parse.urlsplit(link).scheme:
-            continue
-        path, _, anchor = link.partition("#")
-        target = page.parent / path if path else page
-        if not target.exists() or (anchor and anchor not in _anchors(target)):
-            broken.append(link)
-    assert broken == []
+def test_relative_links_lead_somewhere():
+    links = [(page, link) for page in PAGES for link in _links(page) if not urllib.parse.urlsplit(link).scheme]
+    assert len(links) > 500
+    assert [(_id(page), link) for page, link in links if not _leads_somewhere(page, link)] == []
 
 
 @needs_source
 def test_generated_parts_of_pages_are_current(capsys):
     assert make_pages.main(["--check"]) == 0, f"python docs/make_pages.py {capsys.readouterr().out}"
-
-
-class Policy(enum.Enum):
-    LAST = 1
-
-
-class FileReaderSettings:
-    pass
 
 
 _INTERNALS = re.compile(
@@ -256,38 +237,6 @@ def test_prose_names_its_nouns():
     texts = [*make_pages.pages(), ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "accvlab").rglob("*.py")]
     found = {_id(path): _CHAINED.findall(" ".join(path.read_text(encoding="utf-8").split())) for path in texts}
     assert {path: phrases for path, phrases in found.items() if phrases} == {}
-
-
-def test_defaults_are_shown_as_the_call_that_makes_them():
-    @attrs.frozen
-    class Box:
-        corners: dict = attrs.field(factory=dict)
-        reader: FileReaderSettings = attrs.field(factory=FileReaderSettings)
-        size: np.ndarray = attrs.field(factory=lambda: np.zeros(3))
-        policy: Policy = Policy.LAST
-
-    shown = str(make_pages.with_readable_defaults(Box, inspect.signature(Box)).replace(return_annotation=str))
-    assert re.findall(r"(\w+): \S+ = ([^,)]*\)?)[,)]", shown) == [
-        ("corners", "{}"),
-        ("reader", "FileReaderSettings()"),
-        ("size", "..."),
-        ("policy", "Policy.LAST"),
-    ]
-    assert make_pages.markdown("See :class:`~accvlab.x.Shard` and :meth:`Shard.of`.") == "See `Shard` and `of`."
-
-
-def test_text_after_a_section_of_a_docstring_is_no_entry_of_it():
-    doc = "Does it.\n\nRaises:\n    KeyError: None\n        is there.\n\nLast words.\n\nExample::\n\n    do()\n"
-    entries = "**Raises**\n\n- `KeyError`: None\n  is there."
-    assert make_pages.markdown(doc) == f"Does it.\n\n{entries}\n\nLast words.\n\nExample:\n\n```py\ndo()\n```"
-
-
-def test_tables_of_docstrings_become_tables():
-    rows = "a     ``b``\n      more\nc|d   e\n"
-    with_head = f"====  ====\nx     y\n====  ====\n{rows}====  ====\n\nText."
-    table = "| a | `b` more |\n| c\\|d | e |"
-    assert make_pages.markdown(with_head) == f"| x | y |\n|---|---|\n{table}\n\nText."
-    assert make_pages.markdown(f"====  ====\n{rows}====  ====") == f"|  |  |\n|---|---|\n{table}"
 
 
 @needs_source
@@ -340,7 +289,3 @@ def test_each_page_can_be_read_at_once_and_all_of_them_in_a_day():
 def test_the_first_page_leads_to_few():
     page = re.sub(r"<!--.*?-->", "", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(re.findall(r"(?<!!)\[[^]]*\]\(", page)) <= 40
-
-
-def test_all_pages_are_reached_by_the_link_check():
-    assert {page.name for page in PAGES} >= {"README.md", "index.md", "quickstart.md", "jax.md", "recipes.md"}

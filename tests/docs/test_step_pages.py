@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import step_order_table
 from doc_pages import PAGES, ROOT, read_lines
-from make_step_pictures import main as make_pictures
 from PIL import Image
 from step_pictures.gallery import PICTURES, save
 from step_pictures.scene import Scene
@@ -86,10 +85,6 @@ def test_index_and_gallery_link_all_pages():
     assert sorted(in_gallery) == sorted(PICTURES)
 
 
-def test_pictures_are_small():
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_500_000
-
-
 @spread("name", REMADE, 1)
 def test_picture_is_what_the_steps_do_today(name, scene, tmp_path):
     path = tmp_path / f"{name}.webp"
@@ -99,12 +94,6 @@ def test_picture_is_what_the_steps_do_today(name, scene, tmp_path):
     # Fonts and codecs may differ a little between versions of libraries. Another draw gives 15, matrices that do
     # not follow the image 3, and orientations that do not follow their boxes 2.
     assert np.abs(remade - kept).mean() < 0.4
-
-
-def test_unknown_pictures_are_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        make_pictures(["image_shrinker", "--output", str(tmp_path)])
-    assert "there are no pictures of image_shrinker; there are: affine_transformer," in capsys.readouterr().err
 
 
 def test_the_table_of_orders_has_all_steps_that_change_images():

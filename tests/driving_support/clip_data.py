@@ -33,14 +33,14 @@ def world_from_ego(time_us: float) -> np.ndarray:
     return pose
 
 
-def write_physical_ai(root: Path, clip: str = "clip-1", left_out: str = "", ego_end: int = 1_400_000) -> Path:
+def write_physical_ai(root: Path, left_out: str = "", ego_end: int = 1_400_000) -> Path:
     """Write a clip, unpacked; ``left_out`` is a column."""
     times = {FRONT: FRAME_TIMES, LEFT: LEFT_TIMES}
     first = {FRONT: 0, LEFT: 100}
     ego_times = np.arange(990_000, ego_end, 10_000)
     backward, forward = [0.0, 1 / 60, 0.0, 0.0, 0.0], [0.0, [60.0, 61.0], [1.0, 2.0], 0.0, 0.0]
     packed = physical_ai_files(
-        {clip: 3},
+        {"clip-1": 3},
         {FRONT: poses.pose(AXES, [1.7, 0.0, 1.4]), LEFT: poses.pose(AXES, [1.5, 0.4, 1.3])},
         video_of=lambda clip, camera: encoded_video(
             len(times[camera]), "libx264", "mp4", first_number=first[camera]
@@ -58,7 +58,7 @@ def write_physical_ai(root: Path, clip: str = "clip-1", left_out: str = "", ego_
     }
     del files["features.csv"]
     yaw = poses.quaternion_of_yaw([0.2, 0.25, -1.0])
-    files[f"labels/obstacle.offline/{clip}.obstacle.offline.parquet"] = {
+    files["labels/obstacle.offline/clip-1.obstacle.offline.parquet"] = {
         "timestamp_us": [1_010_000, 1_110_000, 1_020_000],
         "track_id": [11, 11, 12],
         "label_class": ["Automobile", "Automobile", "person"],

@@ -65,11 +65,6 @@ def _quaternion_read_wrongly(pose: np.ndarray) -> np.ndarray:
     return poses.pose_of_quaternion(_w_last(poses.quaternion_of_rotation(pose[..., :3])), pose[..., 3])
 
 
-def _mirrored(pose: np.ndarray) -> np.ndarray:
-    sides = np.diag([1.0, -1, 1])
-    return poses.pose(sides @ pose[..., :3] @ np.diag([-1.0, 1, 1]), pose[..., 3] @ sides)
-
-
 def _frame(index: DrivingIndex) -> np.ndarray:
     return np.repeat(np.arange(index.num_frames), np.diff(index.boxes.first))
 
@@ -134,107 +129,100 @@ def _boxes(change: Callable[[np.ndarray], np.ndarray], yaw: Callable[[np.ndarray
     return changed
 
 
-UPRIGHT, SIDES = (
-    r"images must be upright: sample \d+, camera 0 '\w+': its y axis is \d+ deg off straight down",
-    "looks to the",
-)
-HEADING = "vehicles must move along their heading: .*boxes.yaws: .*"
+def _upright(hint: str) -> str:
+    return rf"images must be upright: sample \d+, {CAMERA}its y axis is \d+ deg off straight down(.*\n)*.*{hint}"
+
+
+def _inside(hint: str) -> str:
+    return f"the principal point is .*: {hint}"
+
+
+HEADING, SEEM = "vehicles must move along their heading: .*boxes.yaws: .*", "Yaws seem to be"
 STANDING = r"objects that stand must stay where they are in the world: sample \d+: three quarters .*"
 VELOCITY = r"velocities must be those of the motion: sample \d+, boxes.velocities: an object has .*"
 DRIVING = r"the vehicle must drive ahead: sample \d+, ego.world_from_ego: "
+SIZES, CAMERA = "vehicles must have the size of vehicles: .*", r"camera 0 '\w+': "
+IN_WORLD = "Boxes seem to be in the world: give them|Give their centers in the reference frame, not in the world"
+MILLIMETERS = [1, 1, 1, 1000]
+
+
+def _rotation_in_world(index: DrivingIndex) -> np.ndarray:
+    turn = poses.quaternion_of_rotation(_world_from_base(index)[..., :3])
+    return poses.product_of_quaternions(turn, index.boxes.rotation)
+
+
+def _focal_in_mm(matrix: np.ndarray) -> np.ndarray:
+    return np.where(np.eye(3) > [[0.0], [0], [1]], 2.0, matrix)
+
+
+def _sizes(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return _of("boxes", "size", change)
+
+
+def _intrinsics(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return _of("cameras", "intrinsics", change)
+
+
+def _velocities(change: Callable[[np.ndarray, DrivingIndex], np.ndarray]) -> Change:
+    return _with("boxes", velocity=lambda index: change(index.boxes.velocity, index))
+
 
 # What is wrong, and what is said of it.
 FAULTS: dict[str, tuple[Change, str]] = {
     "cameras in the world": (
         _in_world,
-        r"camera 0 '\w+': moves as the vehicle does(.*\n)*.*Give ego_from_camera, not world_from_camera",
+        f"{CAMERA}moves as the vehicle does(.*\n)*.*Give ego_from_camera, not world_",
     ),
     "cameras in mm": (
-        _cameras(lambda pose: pose * [1, 1, 1, 1000]),
-        r"camera 0 '\w+': is \d+ m from the vehicle's origin(.*\n)*.*Give meters",
+        _cameras(lambda pose: pose * MILLIMETERS),
+        rf"{CAMERA}is \d+ m from the vehicle's origin(.*\n)*.*Give meters",
     ),
-    "camera rotation transposed": (_cameras(_transposed), f"{UPRIGHT}(.*\n)*.*transposed"),
-    "camera pose inverted": (_cameras(poses.inverse), f"{UPRIGHT}(.*\n)*.*not its inverse"),
-    "camera axes of OpenGL": (
-        _cameras(lambda pose: pose * [1, -1, -1, 1]),
-        f"{UPRIGHT}(.*\n)*.*x right, y up, z back",
-    ),
-    "camera quaternions": (
-        _cameras(_quaternion_read_wrongly),
-        "images must be upright: (.*\n)*.*order of quaternions",
-    ),
-    "cameras mirrored": (_cameras(_mirrored), SIDES),
-    "names of cameras exchanged": (_sides_exchanged, SIDES),
-    "cx and cy exchanged": (
-        _of("cameras", "intrinsics", _centers_exchanged),
-        "the principal point is .*: cx and cy seem to be exch",
-    ),
+    "camera rotation transposed": (_cameras(_transposed), _upright("transposed")),
+    "camera pose inverted": (_cameras(poses.inverse), _upright("not its inverse")),
+    "camera axes of OpenGL": (_cameras(lambda pose: pose * [1, -1, -1, 1]), _upright("x right, y up, z back")),
+    "camera quaternions": (_cameras(_quaternion_read_wrongly), "must be upright: (.*\n)*.*order of quaternions"),
+    "names of cameras exchanged": (_sides_exchanged, "looks to the"),
+    "cx and cy exchanged": (_intrinsics(_centers_exchanged), _inside("cx and cy seem to be exch")),
     "intrinsics of twice the size": (
-        _of("cameras", "intrinsics", lambda matrix: matrix * [[2.0], [2], [1]]),
-        r"the principal point is .*: seems to be of images of about \d+ x \d+",
+        _intrinsics(lambda matrix: matrix * [[2.0], [2], [1]]),
+        _inside(r"seems to be of images of about \d+ x \d+"),
     ),
-    "focal length in mm": (
-        _of("cameras", "intrinsics", lambda matrix: np.where(np.eye(3) > [[0.0], [0], [1]], 2.0, matrix)),
-        "focal lengths are 2 and 2, which sees 17. deg",
-    ),
-    "yaw with the wrong sign": (_yaws(np.negative), f"{HEADING}Yaws seem to be mirrored"),
+    "focal length in mm": (_intrinsics(_focal_in_mm), "focal lengths are 2 and 2, which sees 17. deg"),
+    "yaw with the wrong sign": (_yaws(np.negative), f"{HEADING}{SEEM} mirrored"),
     "yaw in degrees": (_yaws(np.rad2deg), f"{HEADING}(Check yaws: radians|Yaws seem)"),
-    "yaw of the width": (_yaws(lambda yaw: yaw + np.pi / 2), f"{HEADING}Yaws seem to be turned by 90 deg"),
-    "yaw of mmdet3d 0": (_yaws(lambda yaw: -yaw - np.pi / 2), f"{HEADING}Yaws seem to be mirrored .* by -90 deg"),
-    "yaw in the world": (
-        _with(
-            "boxes",
-            rotation=lambda index: poses.product_of_quaternions(
-                poses.quaternion_of_rotation(_world_from_base(index)[..., :3]), index.boxes.rotation
-            ),
-        ),
-        f"{HEADING}Yaws seem to be in the world",
-    ),
-    "box quaternions": (_of("boxes", "rotation", _w_last), HEADING),
+    "yaw of the width": (_yaws(lambda yaw: yaw + np.pi / 2), f"{HEADING}{SEEM} turned by 90 deg"),
+    "yaw in the world": (_with("boxes", rotation=_rotation_in_world), f"{HEADING}{SEEM} in the world"),
     "vehicle pose inverted": (_vehicle(poses.inverse), "The pose seems to be ego_from_world: give world_from_ego"),
-    "vehicle rotation transposed": (
-        _vehicle(_transposed),
-        "The rotation seems to be transposed: give world_from_ego",
-    ),
+    "vehicle rotation transposed": (_vehicle(_transposed), "rotation seems to be transposed: give world_from_ego"),
     "vehicle quaternion": (_vehicle(_quaternion_read_wrongly), f"{DRIVING}the vehicle moves|objects .* jump"),
-    "vehicle place in mm": (
-        _vehicle(lambda pose: pose * [1, 1, 1, 1000]),
-        f"{DRIVING}the vehicle drives at .* m/s",
-    ),
+    "vehicle place in mm": (_vehicle(lambda pose: pose * MILLIMETERS), f"{DRIVING}the vehicle drives at .* m/s"),
     "length and width exchanged": (
-        _of("boxes", "size", lambda size: size[:, [1, 0, 2]]),
+        _sizes(lambda size: size[:, [1, 0, 2]]),
         "vehicles must be longer than wide: .*Exchange the first two columns",
     ),
-    "sizes in cm": (
-        _of("boxes", "size", lambda size: size * 100),
-        "vehicles must have the size of vehicles: .*Give meters",
-    ),
-    "sizes from height on": (
-        _of("boxes", "size", lambda size: size[:, [2, 1, 0]]),
-        "vehicles must have the size of vehicles: .*in this order",
-    ),
+    "sizes in cm": (_sizes(lambda size: size * 100), f"{SIZES}Give meters"),
+    "sizes from height on": (_sizes(lambda size: size[:, [2, 1, 0]]), f"{SIZES}in this order"),
     "velocities in the world": (
-        _with("boxes", velocity=lambda index: poses.turned(_world_from_base(index), index.boxes.velocity)),
+        _velocities(lambda velocity, index: poses.turned(_world_from_base(index), velocity)),
         f"{VELOCITY}in the world: turn them into the reference frame",
     ),
-    "velocities with the wrong sign": (_of("boxes", "velocity", np.negative), f"{VELOCITY}turned by 180 deg"),
     "velocities relative": (
-        _with("boxes", velocity=lambda index: index.boxes.velocity - _own_velocity(index)),
+        _velocities(lambda velocity, index: velocity - _own_velocity(index)),
         f"{VELOCITY}relative to the vehicle",
     ),
     "velocities in km/h": (
-        _of("boxes", "velocity", lambda velocity: 3.6 * velocity),
+        _velocities(lambda velocity, index: 3.6 * velocity),
         rf"{VELOCITY}3\.[5-7]\d? times too fast: give m/s",
     ),
     "times in ms": (_times(1e3), "times must be seconds: .*Give seconds .of milliseconds"),
     "times in us": (_times(1e6), "times must be seconds: .*of microseconds"),
     "boxes in the world": (
         _with("boxes", center=lambda index: poses.moved(_world_from_base(index), index.boxes.center)),
-        "Boxes seem to be in the world: give them|Give their centers in the reference frame, not in the world",
+        IN_WORLD,
     ),
     "boxes in cm": (
         _of("boxes", "center", lambda center: center * 100),
-        "boxes must be around the vehicle: .*in meters",
+        "must be around the vehicle: .*in meters",
     ),
     "boxes mirrored": (_boxes(lambda of: of * [1, -1, 1], np.negative), f"{STANDING}Boxes seem to be mirrored"),
     "boxes in axes of another lidar": (

@@ -123,7 +123,7 @@ DRIVING_SETTINGS = StepSettings(
         "FutureTrajectoryAdder": {"future_names": "f", "known_name": "k", "offset_name": "o", "mask_name": "m"},
         "LidarDepthMapAdder": {
             "projection_names": "p",
-            "point_path": "points",
+            "point_path": "q",
             "image_hw": [4, 5],
             "strides": {"d": 2},
         },
@@ -131,17 +131,4 @@ DRIVING_SETTINGS = StepSettings(
         "SceneTransformer": {"rotation_range": [0, 1], "scaling_range": [0.5, 1]},
         "MapLineVectorizer": {"point_names": "p", "count_name": "n", "vector_name": "v"},
     },
-    whole_numbers={"age_column", "num_points", "num_sweeps"},
-    numbers={
-        "cell_size",
-        "close_distance",
-        "closing_distance",
-        "command_distance",
-        "fill_value",
-        "flip_prob_x",
-        "flip_prob_y",
-        "line_width",
-    },
-    ranges={"depth_range", "x_range", "y_range"},
-    lists={"image_hw"},
 )

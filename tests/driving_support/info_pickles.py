@@ -1,12 +1,13 @@
 """Small driving scenes that make sense, and info pickles of them as converters of several projects write them."""
 
+import itertools
 import pickle
 from pathlib import Path
 
 import attrs
 import numpy as np
 
-from accvlab.driving_data.datasets import CameraImage, DrivingFrame, ObjectBox, index_of_frames
+from accvlab.driving_data.datasets import CameraImage, DrivingFrame, index_of_frames
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import (
     DrivingIndex,
@@ -16,46 +17,13 @@ from accvlab.driving_data.datasets.driving.driving_index import (
     names_column,
 )
 from accvlab.driving_data.datasets.driving.scene_parts import box2d_columns
+from accvlab.driving_data.recipes.recipe_parts import CLASSES_OF_CONVERTERS as CATEGORIES
 from accvlab.driving_data.testing import layouts
+from driving_support.kinds_of_drives import Kind, scene_of
 
-FAMILIES = (
-    "mmdet3d_v1",
-    "mmdet3d_v2",
-    "streampetr",
-    "sparsedrive",
-    "sparse4d",
-    "bevformer",
-    "bevfusion",
-    "uniad",
-    "vad",
-    "detr3d",
-)
-LAYOUT_OF = {
-    "vad": "w,l,h,-yaw-pi/2",
-    "detr3d": "w,l,h,-yaw-pi/2",
-    "bevformer": "w,l,h,-yaw-pi/2",
-    "bevfusion": "w,l,h,-yaw-pi/2",
-    "uniad": "w,l,h,yaw",
-}
+LAYOUT_OF = dict.fromkeys(("vad", "detr3d", "bevformer", "bevfusion"), "w,l,h,-yaw-pi/2") | {"uniad": "w,l,h,yaw"}
+FAMILIES = (*("mmdet3d_v1", "mmdet3d_v2", "streampetr", "sparsedrive", "sparse4d"), *LAYOUT_OF)
 CAMERAS = ("CAM_FRONT", "CAM_BACK")
-CATEGORIES = (
-    "car",
-    "truck",
-    "trailer",
-    "bus",
-    "construction_vehicle",
-    "bicycle",
-    "motorcycle",
-    "pedestrian",
-    "traffic_cone",
-    "barrier",
-)
-_SIZES = {
-    "car": (4.6, 1.9, 1.7),
-    "truck": (7.1, 2.5, 2.9),
-    "bicycle": (1.7, 0.6, 1.3),
-    "pedestrian": (0.7, 0.7, 1.8),
-}
 
 
 def driving_scenes(
@@ -68,36 +36,13 @@ def driving_scenes(
 ) -> DrivingIndex:
     """Make scenes of a vehicle that drives among objects on flat ground; vehicles go along their length."""
     rng = np.random.default_rng(seed)
-    num_moving = num_objects if num_moving is None else num_moving
-    records = []
-    for scene, length in enumerate(lengths):
-        start, heading, speed = rng.uniform(0, 1000, 2), rng.uniform(-np.pi, np.pi), rng.uniform(3, 10)
-        names = [str(name) for name in rng.choice(list(_SIZES), num_objects)]
-        where = start + rng.uniform(-25, 25, (num_objects, 2))
-        yaw = rng.uniform(-np.pi, np.pi, num_objects)
-        fast = np.where(np.arange(num_objects) < num_moving, rng.uniform(2, 10, num_objects), 0.0)
-        velocity = np.column_stack([np.cos(yaw), np.sin(yaw), np.zeros(num_objects)]) * fast[:, np.newaxis]
-        for frame in range(length):
-            elapsed = 0.5 * frame
-            place = start + speed * elapsed * np.array([np.cos(heading), np.sin(heading)])
-            world_from_ego = poses.pose_of_quaternion(poses.quaternion_of_yaw(heading), [*place, 0.0])
-            size = np.array([_SIZES[name] for name in names]) * rng.uniform(0.9, 1.1, (num_objects, 1))
-            center = np.column_stack([where + velocity[:, :2] * elapsed, size[:, 2] / 2])
-            center += rng.normal(size=center.shape) * noise * [1, 1, 0.3]
-            ego_from_world = poses.inverse(world_from_ego)
-            turned = yaw - heading + 0.1 * noise * rng.normal(size=num_objects)
-            boxes = zip(
-                poses.moved(ego_from_world, center),
-                size,
-                turned.tolist(),
-                names,
-                range(num_objects),
-                poses.turned(ego_from_world, velocity),
-                strict=True,
-            )
-            fields = ("center", "size", "yaw", "category", "track", "velocity")
-            objects = [ObjectBox(**dict(zip(fields, box, strict=True))) for box in boxes]
-            records.append(_record(scene, frame, len(records), world_from_ego, objects))
+    num_moving = num_objects if num_moving is None else min(num_moving, num_objects)
+    kind = Kind(cameras={}, period_s=0.5, has_velocities=True, noise_m=noise, num_objects=num_objects, turn=0.0)
+    scenes = [
+        scene_of(rng, attrs.evolve(kind, num_moving=num_moving, num_frames=length), number)
+        for number, length in enumerate(lengths)
+    ]
+    records = [_named(frame, number) for number, frame in enumerate(itertools.chain(*scenes))]
     ego_from_lidar = poses.pose_of_quaternion(poses.quaternion_of_yaw(-np.pi / 2 + 0.01), [0.9, 0.1, 1.84])
     index = index_of_frames(records, categories=CATEGORIES, ego_from_lidar=ego_from_lidar)
     count, num_frames = len(index.boxes.center), index.num_frames
@@ -133,24 +78,17 @@ _MOUNTED = {
 }
 
 
-def _record(scene: int, frame: int, number: int, world_from_ego: np.ndarray, boxes: list) -> DrivingFrame:
-    time = 1.5e9 + 1000 * scene + 0.5 * frame
-    return DrivingFrame(
-        scene=f"scene-{scene}",
-        token=f"token-{number:03}",
-        time=time,
-        world_from_ego=world_from_ego,
-        boxes=boxes,
-        cameras={
-            name: CameraImage(
-                file=f"samples/{name}/{name}_{number:03}.jpg",
-                intrinsics=[[60, 0, 32], [0, 60, 24], [0, 0, 1]],
-                ego_from_camera=mounted,
-                time=time + later,
-            )
-            for name, (mounted, later) in _MOUNTED.items()
-        },
-    )
+def _named(frame: DrivingFrame, number: int) -> DrivingFrame:
+    cameras = {
+        name: CameraImage(
+            file=f"samples/{name}/{name}_{number:03}.jpg",
+            intrinsics=[[60, 0, 32], [0, 60, 24], [0, 0, 1]],
+            ego_from_camera=mounted,
+            time=frame.time + later,
+        )
+        for name, (mounted, later) in _MOUNTED.items()
+    }
+    return attrs.evolve(frame, token=f"token-{number:03}", cameras=cameras)
 
 
 def _lidar(time, world_from_base, lengths) -> LidarColumns:
@@ -206,11 +144,9 @@ def written_boxes(index: DrivingIndex, layout: str, z: str = "center") -> np.nda
     return np.column_stack([center, size, yaw])
 
 
-def pickle_content(
-    index: DrivingIndex, family: str, *, layout: str | None = None, z: str = "center", prefix: str = ""
-) -> dict:
+def pickle_content(index: DrivingIndex, family: str, *, prefix: str = "") -> dict:
     """What the converter of a project writes; ``prefix`` stands before the names of files."""
-    boxes = written_boxes(index, layout or LAYOUT_OF.get(family, "l,w,h,yaw"), z)
+    boxes = written_boxes(index, LAYOUT_OF.get(family, "l,w,h,yaw"))
     if family == "mmdet3d_v2":
         frames = [_data_list_entry(index, frame, boxes, prefix) for frame in range(index.num_frames)]
         categories = {name: number for number, name in enumerate(CATEGORIES)}
@@ -297,23 +233,13 @@ def _images(index: DrivingIndex, frame: int):
 
 
 def _infos_2d(index: DrivingIndex, frame: int) -> dict:
-    boxes = index.boxes_2d
-    found = {
-        "bboxes2d": [],
-        "labels2d": [],
-        "centers2d": [],
-        "depths": [],
-        "bboxes3d_cams": [],
-        "visibilities": [],
-    }
-    for rows, places in _images(index, frame):
-        found["bboxes2d"].append(boxes.box[rows].astype(np.float32))
-        found["labels2d"].append(boxes.category[rows].astype(np.int64))
-        found["centers2d"].append(boxes.center[rows].astype(np.float32))
-        found["depths"].append(boxes.depth[rows].astype(np.float32))
-        found["bboxes3d_cams"].append(np.column_stack([places, np.zeros((len(rows), 4))]).astype(np.float32))
-        found["visibilities"].append([str(index.boxes.visibility[row]) for row in boxes.box_row[rows]])
-    return found
+    boxes, images = index.boxes_2d, [*_images(index, frame)]
+    columns = {"bboxes2d": boxes.box, "centers2d": boxes.center, "depths": boxes.depth}
+    found = {name: [of[rows].astype(np.float32) for rows, _ in images] for name, of in columns.items()}
+    found["labels2d"] = [boxes.category[rows].astype(np.int64) for rows, _ in images]
+    found["bboxes3d_cams"] = [np.float32(np.column_stack([at, np.zeros((len(at), 4))])) for _, at in images]
+    visibilities = index.boxes.visibility[boxes.box_row]
+    return {**found, "visibilities": [[str(each) for each in visibilities[rows]] for rows, _ in images]}
 
 
 def _matrix(pose: np.ndarray) -> list[list[float]]:

@@ -33,7 +33,7 @@ class Kind:
         period_s: Between frames.
         has_velocities: Whether they are known.
         is_seen_only: Whether only objects in the first camera have boxes.
-        noise_m: Of the centers of boxes; a tenth of that, in radians, of their yaws.
+        noise_m: Of the centers of boxes, of z less; a tenth of that, in radians, of their yaws.
         num_moving: Number of objects that move, of `num_objects`.
         speed: Of the vehicle, m/s.
         turn: Of the vehicle, at most, rad/s.
@@ -97,7 +97,7 @@ def make_drive(root: Path, kind: Kind, seed: int = 0) -> DrivingIndex:
     ego_from_lidar = poses.pose_of_quaternion(
         poses.quaternion_of_yaw(np.deg2rad(kind.lidar_yaw_deg)), [0.9, 0, 1.8]
     )
-    frames = [frame for number in range(kind.num_scenes) for frame in _scene(rng, kind, number)]
+    frames = [frame for number in range(kind.num_scenes) for frame in scene_of(rng, kind, number)]
     return index_of_frames(
         frames, categories=CATEGORIES, ego_from_lidar=ego_from_lidar if kind.base == "lidar" else None
     )
@@ -116,7 +116,7 @@ def _image(name: str, values: tuple[float, ...]) -> CameraImage:
     )
 
 
-def _scene(rng: np.random.Generator, kind: Kind, number: int) -> Iterator[DrivingFrame]:
+def scene_of(rng: np.random.Generator, kind: Kind, number: int) -> Iterator[DrivingFrame]:
     """A vehicle that brakes and turns, among objects of a road that keeps its first direction."""
     moments = kind.period_s * np.arange(kind.num_frames)
     turn = rng.uniform(0.6, 1) * kind.turn * rng.choice([-1, 1])
@@ -140,7 +140,7 @@ def _scene(rng: np.random.Generator, kind: Kind, number: int) -> Iterator[Drivin
     cameras = {name: _image(name, values) for name, values in kind.cameras.items()}
     for frame, elapsed in enumerate(moments.tolist()):
         ego_from_world = poses.inverse(world_from_ego[frame])
-        center = first + velocity * elapsed + kind.noise_m * rng.normal(size=(count, 3))
+        center = first + velocity * elapsed + kind.noise_m * rng.normal(size=(count, 3)) * [1, 1, 0.3]
         center = poses.moved(ego_from_world, center)
         is_there = np.linalg.norm(center[:, :2], axis=1) < 70
         if kind.is_seen_only:

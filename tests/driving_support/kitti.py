@@ -61,13 +61,15 @@ def oxts_rows() -> np.ndarray:
     return rows
 
 
-def write_tracking(root: Path, name: str = "0000", labels: str = LABELS, tilted: bool = True) -> Path:
+def write_tracking(root: Path, name: str = "0000", labels: str = LABELS) -> Path:
     for part in ("calib", "label_02", "oxts"):
         (root / part).mkdir(parents=True, exist_ok=True)
-    rect = R_RECT if tilted else np.eye(3)
-    lidar = TR_VELO_CAM if tilted else np.c_[AXES, [0.02, -0.06, -0.33]]
     lines = [f"P{k}: {text_of(matrix)}" for k, matrix in enumerate((P2, P2, P2, P3))]
-    lines += [f"R_rect {text_of(rect)}", f"Tr_velo_cam {text_of(lidar)}", f"Tr_imu_velo {text_of(TR_IMU_VELO)}"]
+    lines += [
+        f"R_rect {text_of(R_RECT)}",
+        f"Tr_velo_cam {text_of(TR_VELO_CAM)}",
+        f"Tr_imu_velo {text_of(TR_IMU_VELO)}",
+    ]
     (root / f"calib/{name}.txt").write_text("\n".join(lines) + "\n")
     (root / f"label_02/{name}.txt").write_text(labels)
     (root / f"oxts/{name}.txt").write_text("\n".join(map(text_of, oxts_rows())) + "\n")

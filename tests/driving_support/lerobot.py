@@ -28,7 +28,6 @@ def write_lerobot(
     left_out: Sequence[str] = (),
     columns: Mapping[str, Any] = {},
     cameras: Sequence[str] = (FEATURE, REAR),
-    codec: str = "libx264",
     options: Mapping[str, str] | None = None,
     images: Sequence[bytes] = (),
     stats: Mapping[str, Any] = {},
@@ -44,8 +43,7 @@ def write_lerobot(
         left_out: Columns that are left out.
         columns: Columns of rows that are others, or more.
         cameras: Names of the features that are videos.
-        codec: Of the videos.
-        options: Of their encoder.
+        options: Of the encoder of the videos.
         images: Files of pictures of a further feature, ``observation.images.top``, one per row.
         stats: Statistics that are others.
         info: What is other in ``info.json``.
@@ -92,7 +90,7 @@ def write_lerobot(
             path = root / video_path.format(video_key=camera, **place)
             path.parent.mkdir(parents=True, exist_ok=True)
             first = int(of_file[0]) + REAR_NUMBERS * (camera == REAR)
-            make_video(path, len(of_file), codec, options=options, first_number=first)
+            make_video(path, len(of_file), "libx264", options=options, first_number=first)
     values = {name: np.array(rows[name].to_pylist()) for name in ("observation.state", "action") if name in rows}
     if is_v3:
         files |= _meta_of_v3(file_of, cameras, left_out)

@@ -31,6 +31,7 @@ CAMERAS = {
     "CAM_R2": -140,
     "CAM_B0": 180,
 }
+HW = (108, 192)  # of images
 SPEED = 4.0  # m/s
 PERIOD_S = 0.5
 CAMERA_AXES = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
@@ -58,9 +59,9 @@ def place(frame: int) -> np.ndarray:
     return np.array([300000.0, 4000000, 12]) + SPEED * PERIOD_S * way
 
 
-def log_of(number: int, num_frames: int, hw: tuple[int, int]) -> DrivingIndex:
+def log_of(number: int, num_frames: int) -> DrivingIndex:
     """The index of a log, whose files are named as below ``sensor_blobs``."""
-    (height, width), name = hw, log_name(number)
+    (height, width), name = HW, log_name(number)
     objects = [("vehicle", 12, 2), ("pedestrian", 8, -6), ("vehicle", -40, 1), ("traffic_cone", 5, 3)]
     sizes = {"vehicle": (4.5, 1.9, 1.6), "pedestrian": (0.6, 0.7, 1.7), "traffic_cone": (0.4, 0.4, 0.8)}
     cameras = {camera: turn(np.deg2rad(angle)) for camera, angle in CAMERAS.items()}
@@ -117,10 +118,10 @@ def textured(height: int, width: int, seed: int) -> np.ndarray:
     return np.clip(image + 110, 0, 255).astype(np.uint8)
 
 
-def cloud_of(frame: int, count: int = 500) -> np.ndarray:
-    """Points ``(count, 3)`` float32."""
+def cloud_of(frame: int) -> np.ndarray:
+    """Points ``(500, 3)`` float32."""
     rng = np.random.default_rng(frame)
-    return rng.uniform([-40, -40, -1], [40, 40, 5], (count, 3)).astype(np.float32)
+    return rng.uniform([-40, -40, -1], [40, 40, 5], (500, 3)).astype(np.float32)
 
 
 def pcd(points: np.ndarray) -> bytes:
@@ -134,9 +135,7 @@ def write_navsim(
     *,
     num_logs: int = 1,
     num_frames: int = 16,
-    hw: tuple[int, int] = (108, 192),
     cameras: tuple[str, ...] = ("CAM_F0", "CAM_L0", "CAM_R0"),
-    num_points: int = 500,
     change: Callable[[list[dict[str, Any]]], Any] = lambda frames: frames,
 ) -> Path:
     """Write logs, and images of some cameras, one for all frames.
@@ -145,22 +144,20 @@ def write_navsim(
         root: The folder, which gets ``navsim_logs/mini`` and ``sensor_blobs/mini``.
         num_logs: Number of logs.
         num_frames: Frames of each.
-        hw: Height and width of the images.
         cameras: Cameras that have files.
-        num_points: Points of a cloud.
         change: May change what is pickled.
     """
     images = {
-        name: cv2.imencode(".jpg", textured(*hw, seed), [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
+        name: cv2.imencode(".jpg", textured(*HW, seed), [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
         for seed, name in enumerate(cameras)
     }
     for number in range(num_logs):
         name, files = log_name(number), {}
         for frame in range(num_frames):
             of_frame = token(number, frame)
-            files[f"{name}/MergedPointCloud/{of_frame}.pcd"] = pcd(cloud_of(frame, num_points))
+            files[f"{name}/MergedPointCloud/{of_frame}.pcd"] = pcd(cloud_of(frame))
             files |= {f"{name}/{camera}/{of_frame}.jpg": image for camera, image in images.items()}
-        content = navsim_files(Content(log_of(number, num_frames, hw), files), "mini")
+        content = navsim_files(Content(log_of(number, num_frames), files), "mini")
         path = f"navsim_logs/mini/{name}.pkl"
         write_files(root, {**content, path: change(content[path])})
     return root

@@ -8,7 +8,7 @@ import json
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,3 @@ def devkit(module: str) -> Any:
 def open_devkit(root: Path, version: str = VERSION) -> Any:
     """The tables, opened by the devkit."""
     return devkit("nuscenes.nuscenes").NuScenes(version, str(root), verbose=False)
-
-
-Change = Callable[[list[dict[str, Any]]], None]

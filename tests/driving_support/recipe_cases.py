@@ -37,6 +37,29 @@ RECIPES: dict[str, tuple[Recipe, Any]] = {
 }
 
 
+CLASSES = ("car", "pedestrian", "barrier")
+SMALL = ImageAugmentation(output_hw=(8, 16), scale_range=(0.4, 0.6), allows_black=True)
+WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
+# For `drives.write_drive`. Nothing moves the scene, so that boxes are where the provider has them.
+STILL: dict[str, Any] = {"images": SMALL, "classes": CLASSES}
+STREAMED = {
+    **STILL,
+    "bev_rotation_range": (0, 0),
+    "bev_scale_range": (1, 1),
+    "point_cloud_range": WIDE,
+    "split": 1,
+}
+SWEPT = {**STILL, "num_sweeps": 0, "num_loaded_sweeps": 0, "point_cloud_range": WIDE, "translation_std": 0}
+SWEPT |= {"rotation_range": (0, 0), "scale_range": (1, 1), "flip_prob": 0}
+OF_DRIVE: dict[str, tuple[Recipe, Any]] = {
+    "streampetr": (STREAMPETR, StreamPETRSettings(**STREAMED)),
+    "sparsedrive": (SPARSEDRIVE, SparseDriveSettings(**STILL, circle_range=1e4)),
+    "bevformer": (BEVFORMER, BEVFormerSettings(classes=CLASSES, point_cloud_range=WIDE, queue_length=2)),
+    "bevfusion": (BEVFUSION, BEVFusionSettings(**SWEPT)),
+    "detection_2d": (DETECTION_2D, Detection2DSettings(output_hw=(8, 16), classes=CLASSES)),
+}
+
+
 class WithField:
     """Makes a class of providers, the next base, have one more field: int32 numbers."""
 

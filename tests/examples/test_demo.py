@@ -1,8 +1,10 @@
-"""The demo: its providers, its steps, and whole runs on generated scenes and on folders of frames."""
+"""The demo: whole runs on generated scenes, and on folders of frames and videos."""
 
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import av
@@ -11,14 +13,13 @@ import demo
 import demo_picture
 import numpy as np
 import pytest
-import torch
-from demo_training import Bookmark, SlotMemory, delivers_the_same
-from driving_scenes import DrivingScenes, box_corners, export_nuscenes, generate_scenes
+from driving_scenes import DrivingScenes, generate_scenes
 from PIL import Image
 from support.child_processes import run_process
 from support.scripts import messages
+from support.videos import B_FRAMES, make_video
 
-from accvlab.driving_data.testing import made_drive
+from accvlab.dali_pipeline_framework import DataLoader
 
 DEMO = Path(demo.__file__)
 SCENES = {"num_sequences": 3, "frames_per_sequence": (4, 6), "image_hw": (48, 80), "seed": 3}
@@ -30,13 +31,6 @@ def scenes() -> DrivingScenes:
 
 
 @pytest.fixture
-def nuscenes(scenes, tmp_path, monkeypatch) -> Path:
-    """The scenes in the format of nuScenes."""
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "index"))
-    return export_nuscenes(scenes, tmp_path / "nuscenes")
-
-
-@pytest.fixture
 def frames(tmp_path) -> Path:
     """Sequences of 6, 5 and 4 JPEGs of three sizes that drift from dark to bright, and an empty folder."""
     folder = tmp_path / "frames"
@@ -45,6 +39,19 @@ def frames(tmp_path) -> Path:
             _write_image(folder / name / f"f{frame * 7}.jpg", size, 40 + 20 * frame + number)
     (folder / "empty").mkdir()
     return folder
+
+
+@pytest.fixture
+def run_demo(monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the demo in this process, with workers of the fork server: nothing is imported again, for seconds."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(demo, "DataLoader", partial(DataLoader, start_method="forkserver"))
+        capsys.readouterr()
+        status = demo.main([*map(str, arguments)])
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return run
 
 
 def _write_image(path: Path, size_wh: tuple[int, int], level: int) -> None:
@@ -60,62 +67,6 @@ def _run_script(*arguments: object) -> subprocess.CompletedProcess[str]:
 def _losses(output: str) -> tuple[float, float]:
     first, final = re.search(r"Loss: ([0-9.]+) at first, ([0-9.]+) in the end", output).groups()
     return float(first), float(final)
-
-
-# --- folders of images ------------------------------------------------------------------------------
-
-
-def test_frames_come_in_natural_order(frames):
-    _write_image(frames / "c2" / "only.PNG", (8, 8), 9)
-    (frames / "c2" / "notes.txt").write_text("no image")
-    (frames / "c2" / ".hidden.jpg").write_text("no image")
-    provider = data_folders.open_image_folders(frames)
-    assert provider.scene_names == ("a", "b", "c2", "c10")
-    assert provider.sequence_lengths == (5, 6, 1, 4)
-    names = [provider.describe_sample(index).partition(", files ")[2] for index in range(3, 8)]
-    assert names == ["a/f21.jpg", "a/f28.jpg", "b/f0.jpg", "b/f7.jpg", "b/f14.jpg"]
-    sample = provider.get_data(7)
-    assert sample["cameras"][0]["image"].tobytes() == (frames / "b" / "f14.jpg").read_bytes()
-    assert (sample["scene"], int(sample["frame"]), bool(sample["is_first"])) == ("b", 2, False)
-    assert [index for index in range(16) if provider.get_data(index)["is_first"]] == [0, 5, 11, 12]
-
-
-# --- picture ----------------------------------------------------------------------------------------
-
-
-def test_boxes_behind_others_are_seen_less():
-    image_from_boxes = np.array([[50.0, -100, 0, 0], [50, 0, -100, 0], [1, 0, 0, 0]])  # looks along x
-    centres = [[20.0, 0, 0], [10, 0, 0], [20, 5, 0], [0, 0, 0], [30, 4, 0]]
-    corners = box_corners(centres, [[2.0, 2, 2]] * 5, [0.0] * 5)
-    shares = demo_picture.visible_shares(corners, image_from_boxes, (100, 100))
-    assert shares[:4].tolist() == [0, 1, 1, 1]  # behind the second, in front, beside, around the camera
-    assert 0.5 < shares[4] < 1
-
-
-# --- training ---------------------------------------------------------------------------------------
-
-
-def test_memory_is_kept_per_slot_and_starts_anew_with_a_sequence():
-    memory = SlotMemory()
-    assert memory.exchange(torch.tensor([1, 10]), torch.tensor([True, True])) is None
-    current, previous = memory.exchange(torch.tensor([2, 11]), torch.tensor([False, True]))
-    assert (current.tolist(), previous.tolist()) == ([2], [1])
-    current, previous = memory.exchange(torch.tensor([3, 12]), torch.tensor([False, False]))
-    assert (current.tolist(), previous.tolist()) == ([3, 12], [2, 11])
-
-
-def test_a_loader_that_delivers_something_else_is_noticed(nuscenes, tmp_path):
-    provider = demo.open_provider(nuscenes, tmp_path)
-    settings = {"batch_size": 2, "image_hw": (48, 80), "num_workers": 0, "device_id": None}
-    with demo.make_loader(provider, seed=1, **settings) as loader:
-        batches = iter(loader)
-        next(batches)
-        bookmark = Bookmark(loader.state_dict(), [next(batches), next(batches)])
-    with demo.make_loader(provider, seed=1, **settings) as loader:
-        assert delivers_the_same(loader, bookmark)
-    bookmark.following[1]["cameras"][5]["image"][1, 0, 0, 0] += 1
-    with demo.make_loader(provider, seed=1, **settings) as loader:
-        assert not delivers_the_same(loader, bookmark)
 
 
 # --- whole runs -------------------------------------------------------------------------------------
@@ -145,31 +96,6 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo, monkeypatch):
         assert picture.size == (gap + 3 * (80 + gap), 2 * (heading + 2 * (48 + gap)) + gap)
         pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
     assert (pixels == (255, 158, 0)).all(axis=1).any()  # the edges of a car
-    again = run_demo("--data", "", *options)
-    assert "Generating" not in again.stdout
-    assert _losses(again.stdout) == (first, final)
-
-
-def test_boxes_are_where_the_scenes_have_them(scenes, nuscenes, tmp_path):
-    provider = demo.open_provider(nuscenes, tmp_path)
-    assert provider.class_names[:2] == ("car", "truck")
-    for index, frame in enumerate(scenes.frames):
-        found = provider.get_data(index)
-        centres = found["ego"]["ego_from_reference"] @ np.vstack(
-            [found["boxes"]["centers"].T, np.ones(len(found["boxes"]["yaws"]))]
-        )
-        distances = np.linalg.norm(centres[:3].T[:, None] - frame.centres[None], axis=-1)
-        assert distances.min(axis=1).max() < 1e-3
-        # Objects that a camera sees are all there, with what projects them to its pixels.
-        is_seen = frame.visibility.max(axis=1) > 0
-        assert is_seen.any()
-        assert distances.min(axis=0)[is_seen].max() < 1e-3
-        for camera in found["cameras"].values():
-            number = scenes.camera_names.index(camera["name"].removeprefix("CAM_"))
-            assert camera["image"].tobytes() == frame.jpegs[number].tobytes()
-            image_from_reference = camera["intrinsics"] @ camera["camera_from_reference"][:3]
-            expected = frame.image_from_ego[number] @ found["ego"]["ego_from_reference"]
-            np.testing.assert_allclose(image_from_reference, expected, atol=1e-3)
 
 
 @pytest.mark.wide
@@ -187,6 +113,53 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
     with Image.open(tmp_path / "out" / "batch.png") as picture:
         assert picture.size == (gap + 3 * (64 + gap), heading + 32 + 2 * gap)
     assert _losses(run_demo("--data", frames, *options).stdout) == (first, final)
+
+
+@pytest.mark.wide
+def test_demo_runs_on_videos_of_different_codecs_and_sizes(tmp_path, run_demo):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    make_video(videos / "v2.mp4", 24, "libx264", first_number=0, options=B_FRAMES["libx264"])
+    make_video(videos / "v10.mkv", 20, "libx265", first_number=100)
+    make_video(videos / "v11.AVI", 16, "mjpeg", first_number=200, size=(192, 128), format="avi")
+    make_video(videos / "v12.webm", 12, "libvpx-vp9", first_number=300)
+    (videos / "notes.txt").write_text("no video")
+    (videos / ".hidden.mp4").write_text("no video")
+    options = ("--output", tmp_path / "out", "--image-size", 32, 48, "--epochs", 2)
+    result = run_demo("--data", videos, *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Data: 72 frames of 1 camera, in 4 sequences" in result.stdout
+    assert "Batches: 4 slots, images of 48 x 32 pixels" in result.stdout
+    assert "First epoch: 18 batches, 72 of 72 frames once each" in result.stdout
+    assert "Continued after 9 batches of the first epoch, with 2 workers: the next 2" in result.stdout
+    first, final = _losses(result.stdout)
+    assert final < first
+    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
+    with Image.open(tmp_path / "out" / "batch.png") as picture:
+        assert picture.size == (gap + 3 * (48 + gap), heading + 2 * (32 + gap) + gap)
+        tile = np.asarray(picture.convert("RGB"))[heading : heading + 32, gap : gap + 48]
+    assert np.ptp(tile.reshape(-1, 3).astype(int), axis=0).min() > 100  # dark and light blocks
+
+
+@pytest.mark.wide
+def test_demo_runs_on_drives_that_end_where_a_frame_is_missing(tmp_path, run_demo, caplog):
+    drives = tmp_path / "drives"
+    for number, name in enumerate(("monday", "tuesday")):
+        (drives / name).mkdir(parents=True)
+        times = [40 * frame for frame in range(13) if frame != 3 or number == 0][:12]
+        make_video(drives / name / "front.mp4", 12, "libx264", first_number=1000 * number)
+        make_video(drives / name / "rear.mkv", 12, "libx264", first_number=1000 * number + 100, times=times)
+    options = ("--output", tmp_path / "out", "--image-size", 32, 48, "--batch-size", 2)
+    gap = r"rear\.mkv' seem to be missing: 0\.080 s between the frames 2 and 3, at 0\.080 s"
+    with pytest.warns(UserWarning, match=gap):
+        result = run_demo("--data", drives, *options)
+    assert result.returncode == 0, result.stderr
+    assert "Missing are:\n  - recording 1: 1 frame(s) of rear\n" in caplog.text
+    assert messages(result.stderr) == []
+    assert "Data: 23 frames of 2 cameras, in 3 sequences" in result.stdout
+    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
+    with Image.open(tmp_path / "out" / "batch.png") as picture:
+        assert picture.size == (gap + 2 * (48 + gap), 2 * (heading + 32 + gap) + gap)
 
 
 def _single_frames(path: Path) -> None:
@@ -220,20 +193,6 @@ def test_a_missing_package_ends_the_demo_with_one_message(frames, tmp_path, monk
     assert errors.count("\n") == 1
     assert "rich" in errors
     assert 'pip install ".[examples]"' in errors
-
-
-def test_drives_with_a_folder_per_camera(tmp_path: Path) -> None:
-    root = made_drive(tmp_path / "drives", "folders")
-    provider = demo.open_provider(root, tmp_path / "output")
-    assert provider.sequence_lengths == (6, 4)
-    assert provider.camera_names == ("front", "left", "right")
-    sample = provider.get_data(7)
-    assert [camera["image"].tobytes() for camera in sample["cameras"].values()] == [
-        (root / "tuesday" / name / "0001.jpg").read_bytes() for name in provider.camera_names
-    ]
-    loader = demo.make_loader(provider, 2, (32, 48), 1, 0, None)
-    with loader:
-        assert next(iter(loader))["cameras"][2]["image"].shape == (2, 3, 32, 48)
 
 
 def test_cameras_whose_images_share_no_name_are_matched_by_place(tmp_path: Path) -> None:

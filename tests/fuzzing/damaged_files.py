@@ -1,7 +1,7 @@
 """Reads damaged files of a kind, in a process of its own with little memory, see `test_damaged_files.py`.
 
-``python damaged_files.py FOLDER KIND NUM_EXAMPLES``: the file that is read is kept in the folder, so that one that
-ends the process is there afterwards.
+``python damaged_files.py FOLDER KIND``: the file that is read is kept in the folder, so that one that ends the
+process is there afterwards.
 """
 
 from __future__ import annotations
@@ -18,26 +18,43 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
+import pytest
+from driving_support.kitti import write_tracking
+from driving_support.lerobot import write_lerobot
+from driving_support.physical_ai import write_features
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from support.videos import make_video
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+from accvlab.dali_pipeline_framework.errors import FrameworkError
+from accvlab.dali_pipeline_framework.providers import Columns, Storage
+from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
+from accvlab.dali_pipeline_framework.video.video_index import index_video
+from accvlab.driving_data.datasets.arrow_logs import point_columns_of, read_points
+from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, ListsOf, read_columns
+from accvlab.driving_data.datasets.driving.requested_parts import RequestedParts
+from accvlab.driving_data.datasets.kitti import tracking_index
+from accvlab.driving_data.datasets.lerobot.lerobot_files import LeRobotFiles
+from accvlab.driving_data.datasets.nuscenes import tables
+from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
+from accvlab.driving_data.datasets.nuscenes.splits import chosen_by_split
+from accvlab.driving_data.datasets.physical_ai.layout import published_layout
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+feather = pytest.importorskip("pyarrow.feather")
+pq = pytest.importorskip("pyarrow.parquet")
 
 MOST_NEW_BYTES = 3 << 30  # address space beyond what the process has when it begins
 LONGEST_S = 10.0  # of a file
+NUM_EXAMPLES = 1500
 
 
-@attrs.frozen
-class Kind:
-    """A kind of file.
-
-    Attributes:
-        write: Writes a good one; returns its path.
-        read: Reads all of it.
-    """
+class Kind(NamedTuple):
+    """A kind of file: what writes a good one and returns its path, and what reads all of it."""
 
     write: Callable[[Path], Path]
     read: Callable[[Path], Any]
@@ -48,44 +65,31 @@ class Kind:
 COLUMNS = {"time": "whole", "name": "text", "x": "number"}
 
 
-def _table() -> Any:
-    import pyarrow as pa
-
-    return pa.table(
-        {
-            "time": np.arange(40),
-            "name": pa.array([f"name-{number % 3}" for number in range(40)]),
-            "x": np.linspace(0, 1, 40),
-            "times": pa.array([[1, 2, 3]] * 40),
-            "image": pa.array([b"image" * number for number in range(40)]),
-        }
-    )
+TABLE = pa.table(
+    {
+        "time": np.arange(40),
+        "name": pa.array([f"name-{number % 3}" for number in range(40)]),
+        "x": np.linspace(0, 1, 40),
+        "times": pa.array([[1, 2, 3]] * 40),
+        "image": pa.array([b"image" * number for number in range(40)]),
+    }
+)
 
 
 def _parquet(folder: Path) -> Path:
-    import pyarrow.parquet as pq
-
-    pq.write_table(_table(), folder / "a.parquet", compression="zstd", row_group_size=16)
+    pq.write_table(TABLE, folder / "a.parquet", compression="zstd", row_group_size=16)
     return folder / "a.parquet"
 
 
-def _feather(folder: Path) -> Path:
-    import pyarrow.feather as feather
+def _feather(compression: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        feather.write_feather(TABLE, str(folder / "a.feather"), compression=compression, chunksize=16)
+        return folder / "a.feather"
 
-    feather.write_feather(_table(), str(folder / "a.feather"), compression="zstd", chunksize=16)
-    return folder / "a.feather"
-
-
-def _uncompressed_feather(folder: Path) -> Path:
-    import pyarrow.feather as feather
-
-    feather.write_feather(_table(), str(folder / "a.feather"), compression="uncompressed", chunksize=16)
-    return folder / "a.feather"
+    return write
 
 
 def _read_columns(path: Path) -> None:
-    from accvlab.driving_data.datasets.driving.arrow_files import ListsOf, read_columns
-
     columns = read_columns(path, {**COLUMNS, "times": ListsOf("whole")})
     times = columns.pop("times")
     assert {len(times.counts), *map(len, columns.values())} == {len(columns["time"])}
@@ -93,11 +97,9 @@ def _read_columns(path: Path) -> None:
 
 
 def _read_arrow_file(path: Path) -> None:
-    from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile
-
     file = ArrowFile(str(path))
     for name in file.names:
-        with contextlib.suppress(_errors(), OverflowError):  # of dates, by pyarrow
+        with contextlib.suppress(FrameworkError, OverflowError):  # of dates, by pyarrow
             file.column(name).to_pylist()
     for row in range(min(file.num_rows, 100)):
         content = file.content("image", row)
@@ -105,8 +107,6 @@ def _read_arrow_file(path: Path) -> None:
 
 
 def _arrow_log(folder: Path) -> Path:
-    import pyarrow as pa
-
     points = pa.record_batch({name: np.linspace(0, 1, 50, dtype=np.float32) for name in ("x", "y", "z")})
     cells = []
     for _ in range(2):
@@ -122,104 +122,49 @@ def _arrow_log(folder: Path) -> Path:
 
 
 def _read_arrow_log(path: Path) -> None:
-    from accvlab.driving_data.datasets.arrow_logs import point_columns_of, read_points
-    from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile
-
     file = ArrowFile(str(path))
     names = point_columns_of(file, "lidar")
     for row in range(min(file.num_rows, 10)):
         read_points(file, "lidar", row, names).sum()
 
 
-def _nuscenes(folder: Path) -> Path:
-    records = [
-        {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key_frame": True}
-        for number in range(20)
-    ]
-    (folder / "sample.json").write_text(json.dumps(records, indent=0))
-    return folder / "sample.json"
+def _json(name: str, value: Any) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / name).write_text(json.dumps(value, indent=0))
+        return folder / name
+
+    return write
+
+
+SAMPLES = [
+    {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key_frame": True}
+    for number in range(20)
+]
+MESSAGES = [{"utime": number, "pos": [1, 2.5, 3]} for number in range(20)]
 
 
 def _read_nuscenes(path: Path) -> None:
-    from accvlab.driving_data.datasets.nuscenes import tables
-
     tables._PIECE = 256
     table = tables.read_table(path, "token", "timestamp", "translation", "is_key_frame")
     table.rows_of(table, "token")
 
 
-def _can_bus(folder: Path) -> Path:
-    messages = [{"utime": number, "pos": [1, 2.5, 3]} for number in range(20)]
-    (folder / "scene_pose.json").write_text(json.dumps(messages))
-    return folder / "scene_pose.json"
-
-
-def _read_can_bus(path: Path) -> None:
-    from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
-
-    _messages(path, {"pos": 3})
-
-
-def _split(folder: Path) -> Path:
-    (folder / "split.json").write_text(json.dumps(["scene-0001", "scene-0002"]))
-    return folder / "split.json"
-
-
-def _read_split(path: Path) -> None:
-    from accvlab.driving_data.datasets.nuscenes.splits import chosen_by_split
-
-    chosen_by_split(path, [])
-
-
-def _lerobot(folder: Path) -> Path:
-    from driving_support.lerobot import write_lerobot
-
-    root = write_lerobot(folder / "lerobot")
-    return root / "meta" / "info.json"
-
-
 def _read_lerobot(path: Path) -> None:
-    from accvlab.driving_data.datasets.lerobot.lerobot_files import LeRobotFiles
-
     files = LeRobotFiles(path.parent.parent)
     videos = [name for name in files.feature_names if files.feature(name).dtype == "video"]
     assert files.episodes(videos, None).video.keys() == {*videos}
 
 
 def _features(folder: Path) -> Path:
-    from driving_support.physical_ai import write_features
-
     write_features(folder)
     return folder / "features.csv"
 
 
-def _read_features(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.providers import Storage
-    from accvlab.driving_data.datasets.physical_ai.layout import published_layout
-
-    published_layout(Storage(path.parent))
-
-
-def _kitti(folder: Path) -> Path:
-    from driving_support.kitti import write_tracking
-
-    root = write_tracking(folder / "kitti")
-    return root / "label_02" / "0000.txt"
-
-
-def _kitti_calibration(folder: Path) -> Path:
-    return _kitti(folder).parents[1] / "calib" / "0000.txt"
-
-
-def _kitti_oxts(folder: Path) -> Path:
-    return _kitti(folder).parents[1] / "oxts" / "0000.txt"
-
-
-def _read_kitti(path: Path) -> None:
-    from accvlab.driving_data.datasets.driving.requested_parts import RequestedParts
-    from accvlab.driving_data.datasets.kitti import tracking_index
-
-    tracking_index(path.parents[1], ["0000"], True, 10, RequestedParts({"boxes": True}))
+def _kitti(part: str) -> Kind:
+    return Kind(
+        lambda folder: write_tracking(folder / "kitti") / part / "0000.txt",
+        lambda path: tracking_index(path.parents[1], ["0000"], True, 10, RequestedParts({"boxes": True})),
+    )
 
 
 # --- archives and arrays --------------------------------------------------------------------------------------
@@ -241,22 +186,17 @@ def _tar(folder: Path) -> Path:
 
 
 def _read_archive(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading
-    from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-
     protocol = path.suffix[1:]
     storage = Storage(
         f"{protocol}://train::{path}", {"reading": RemoteReading(attempts=1), "skip_instance_cache": True}
     )
     for entry in storage.list_folder():
-        with contextlib.suppress(_errors()):
+        with contextlib.suppress(FrameworkError):
             storage.read_bytes(entry.name)
 
 
 def _index(pattern: str) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
-        from accvlab.dali_pipeline_framework.providers import Columns
-
         arrays = {"a": np.arange(12.0).reshape(4, 3), "b": np.array([b"x", b"yz"])}
         Columns("index", arrays, {"names": ["x"]}).save(folder / "index")
         return next((folder / "index").glob(pattern))
@@ -265,8 +205,6 @@ def _index(pattern: str) -> Callable[[Path], Path]:
 
 
 def _read_index(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.providers import Columns
-
     for array in Columns.open(path.parent, "index").arrays.values():
         array.tobytes()
 
@@ -274,19 +212,11 @@ def _read_index(path: Path) -> None:
 # --- videos ---------------------------------------------------------------------------------------------------
 
 
-def _video(name: str, codec: str, **options: Any) -> Callable[[Path], Path]:
-    def write(folder: Path) -> Path:
-        from support.videos import make_video
-
-        return make_video(folder / name, 14, codec, **options)
-
-    return write
+def _video(name: str, codec: str) -> Callable[[Path], Path]:
+    return lambda folder: make_video(folder / name, 14, codec)
 
 
 def _read_video(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
-    from accvlab.dali_pipeline_framework.video.video_index import index_video
-
     with VideoStreamDecoder(path) as decoder:
         for _ in itertools.islice(decoder, 20):
             pass
@@ -295,19 +225,18 @@ def _read_video(path: Path) -> None:
 
 KINDS = {
     "parquet": Kind(_parquet, _read_columns),
-    "feather": Kind(_feather, _read_columns),
-    "feather, not compressed": Kind(_uncompressed_feather, _read_columns),
-    "arrow": Kind(_feather, _read_arrow_file),
-    "arrow, not compressed": Kind(_uncompressed_feather, _read_arrow_file),
+    "feather": Kind(_feather("zstd"), _read_columns),
+    "arrow": Kind(_feather("zstd"), _read_arrow_file),
+    "arrow, not compressed": Kind(_feather("uncompressed"), _read_arrow_file),
     "arrow log": Kind(_arrow_log, _read_arrow_log),
-    "table of nuscenes": Kind(_nuscenes, _read_nuscenes),
-    "can bus": Kind(_can_bus, _read_can_bus),
-    "split": Kind(_split, _read_split),
-    "lerobot": Kind(_lerobot, _read_lerobot),
-    "physical_ai": Kind(_features, _read_features),
-    "kitti labels": Kind(_kitti, _read_kitti),
-    "kitti calibration": Kind(_kitti_calibration, _read_kitti),
-    "kitti poses": Kind(_kitti_oxts, _read_kitti),
+    "table of nuscenes": Kind(_json("sample.json", SAMPLES), _read_nuscenes),
+    "can bus": Kind(_json("scene_pose.json", MESSAGES), lambda path: _messages(path, {"pos": 3})),
+    "split": Kind(_json("split.json", ["scene-0001", "scene-0002"]), lambda path: chosen_by_split(path, [])),
+    "lerobot": Kind(lambda folder: write_lerobot(folder / "lerobot") / "meta" / "info.json", _read_lerobot),
+    "physical_ai": Kind(_features, lambda path: published_layout(Storage(path.parent))),
+    "kitti labels": _kitti("label_02"),
+    "kitti calibration": _kitti("calib"),
+    "kitti poses": _kitti("oxts"),
     "zip": Kind(_zip, _read_archive),
     "tar": Kind(_tar, _read_archive),
     "header of an index": Kind(_index("header.json"), _read_index),
@@ -319,39 +248,16 @@ KINDS = {
 }
 
 
-def _errors() -> type[Exception]:
-    from accvlab.dali_pipeline_framework.errors import FrameworkError
-
-    return FrameworkError
-
-
 def _numbers() -> list[bytes]:
     """What is written over parts of a file: numbers that claim much, texts, and what ends things."""
     values = (0, 1, -1, 2**31 - 1, -(2**31), 2**24)
     numbers = [struct.pack(form, value) for value in values for form in ("<i", ">i", "<q", ">q")]
-    texts = [
-        b"1e999",
-        b"nan",
-        b"9" * 5000,
-        b"[" * 5000,
-        b"{}",
-        b"null",
-        b'"',
-        b"\n",
-        b" ",
-        b"-",
-        b"\xff\xfe",
-        b"\0" * 64,
-    ]
-    return [*numbers, *texts]
+    texts = [b"1e999", b"nan", b"9" * 5000, b"[" * 5000, b"{}", b"null", b'"', b"\n", b" ", b"-", b"\xff\xfe"]
+    return [*numbers, *texts, b"\0" * 64]
 
 
 def main() -> None:
-    from hypothesis import HealthCheck, Phase, given, settings
-    from hypothesis import strategies as st
-
-    folder, name, num_examples = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    kind = KINDS[name]
+    folder, kind = Path(sys.argv[1]), KINDS[sys.argv[2]]
     path = kind.write(folder)
     content = path.read_bytes()
     kind.read(path)  # all is imported
@@ -369,10 +275,9 @@ def main() -> None:
     counts = {"read": 0, "refused": 0}
 
     @settings(
-        max_examples=num_examples,
+        max_examples=NUM_EXAMPLES,
         deadline=None,
         database=None,
-        derandomize=num_examples < 1000,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
     )
@@ -387,7 +292,7 @@ def main() -> None:
         try:
             kind.read(path)
             counts["read"] += 1
-        except _errors():
+        except FrameworkError:
             counts["refused"] += 1
         finally:
             faulthandler.cancel_dump_traceback_later()

@@ -1,6 +1,7 @@
 """What comes from outside, in any form: it is read, or refused by a documented error; no crash, and no hang.
 
-States, ledgers, info pickles and headers of images are fuzzed where their other tests are.
+Files of data sets are damaged in `test_damaged_files.py`; states, ledgers, info pickles and headers of images
+where their other tests are.
 """
 
 from __future__ import annotations
@@ -16,13 +17,7 @@ from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.engine.transport import Block, Unpacker
 from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError
-from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size
-from accvlab.dali_pipeline_framework.operators.conditions import (
-    Parser,
-    condition_of,
-    variables_of,
-)
-from accvlab.dali_pipeline_framework.providers import Columns
+from accvlab.dali_pipeline_framework.operators.conditions import Parser, condition_of, variables_of
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
@@ -32,10 +27,7 @@ pytestmark = pytest.mark.wide
 
 WORDS = ["a", "b", "r", "=", "==", "!=", "<", ">=", "and", "or", "not", "(", ")", "-", "1", "2.5", ".", "9" * 400]
 WORDS += ["True", "0.", "é", "\t", "\n", "!", "1" + "0" * 50]
-VALUES = {
-    "a": np.array([1, -2, 3], np.int32),
-    "b": np.array([True, False, True]),
-}
+VALUES = {"a": np.array([1, -2, 3], np.int32), "b": np.array([True, False, True])}
 
 
 def evaluate(text: str) -> None:
@@ -101,22 +93,6 @@ def test_lists_of_files(tmp_path_factory: pytest.TempPathFactory, content: bytes
         assert all(0 <= table.label(position) < 2**31 for position in range(len(table)))
 
 
-@given(st.data())
-def test_tables_of_names(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    folder = tmp_path_factory.getbasetemp() / "table"
-    names = np.array([b"a.jpg", b"bb.jpg", b"c/d.jpg"])
-    Columns("table of names", {"names": names}, {"x": [1]}).save(folder)
-    path = data.draw(st.sampled_from(sorted(folder.iterdir())))
-    content = bytearray(path.read_bytes())
-    begin = data.draw(st.integers(0, len(content)))
-    end = data.draw(st.integers(begin, len(content)))
-    content[begin:end] = data.draw(st.binary(max_size=16))
-    path.write_bytes(content)
-    with contextlib.suppress(FileError):
-        found = Columns.open(folder, "table of names", is_mapped=False).arrays
-        assert np.array_equal(found.get("names", names), names)
-
-
 # --- batches on their way ------------------------------------------------------------------------------------
 
 DTYPES = [np.dtype("f4"), np.dtype("i8"), np.dtype("u1")]
@@ -141,20 +117,3 @@ def read_all(buffer: Any, dtype: Any, block: Block, num_samples: int) -> None:
     for shape, start in zip(shapes, block.starts, strict=False):
         np.ndarray(shape, dtype, buffer, start).sum()
     assert num_samples <= len(buffer)
-
-
-# --- headers of media ----------------------------------------------------------------------------------------
-
-BOXES = st.lists(
-    st.sampled_from([b"ftyp", b"moov", b"mdat", b"free", b"RIFF", b"AVI "])
-    | st.sampled_from([b"\0\0\0\x08", b"\0\0\0\1", b"\0\0\0\0", b"\xff" * 4, b"\0\0\0\x10", b"\0" * 8])
-    | st.sampled_from([b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67", b"\x01" + b"\xff" * 7, b"\x81"])
-    | st.binary(max_size=8),
-    max_size=40,
-).map(b"".join)
-
-
-@given(st.sampled_from([b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b""]), st.binary(max_size=200))
-def test_sizes_of_images(start: bytes, content: bytes) -> None:
-    size = claimed_size(np.frombuffer(start + content, np.uint8))
-    assert size is None or min(size) >= 0

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from support.loaders import make_loader
 
@@ -37,11 +36,8 @@ def write_frames(root: Path, tree: Mapping[str, Iterable[str] | int], height: in
 
 def sequences(provider: Any, batch_size: int = 4, **arguments: Any) -> list[dict[str, Any]]:
     """All samples of a provider of windows in order, decoded, as nested dicts."""
-    steps = arguments.pop("steps", [ImageDecoder("frames", False)])
-    shuffle = arguments.pop("shuffle", False)
-    data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=shuffle, last_batch="partial")
-    arguments = {"ragged": "list", **arguments}
-    with make_loader(data_input, steps=steps, **arguments) as loader:
+    arguments = {"steps": [ImageDecoder("frames", False)], "last_batch": "partial", "ragged": "list", **arguments}
+    with make_loader(provider, batch_size, **arguments) as loader:
         return [sample for batch in loader for sample in samples_of(batch)]
 
 

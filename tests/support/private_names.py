@@ -48,11 +48,6 @@ def private_names_of_dali() -> frozenset[str]:
     return frozenset(name for name in names if name.startswith("_") and not name.startswith("__"))
 
 
-def is_of_itself(node: ast.Attribute) -> bool:
-    """Whether it is an attribute of ``self`` or ``cls``."""
-    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-
-
 def defined_names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]

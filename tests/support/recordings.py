@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders, Windows
-from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import Videos
 from support.windows import video_clips
 
 
@@ -21,11 +21,6 @@ def split(value: type, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 def video_provider(*, sequence_length: int, **arguments: Any) -> Windows:
     videos, others = split(Videos, arguments)
     return video_clips(videos, sequence_length, **others)
-
-
-def video_frame_provider(**arguments: Any) -> VideoFrameDataProvider:
-    videos, others = split(Videos, arguments)
-    return VideoFrameDataProvider(videos, **others)
 
 
 def frame_provider(**arguments: Any) -> FrameDataProvider:

@@ -89,10 +89,3 @@ class LockedSampler(EpochSampler):
     def __init__(self) -> None:
         super().__init__()
         self.callback = lambda: None
-
-
-class ExhaustedSampler(EpochSampler):
-    """Never delivers anything."""
-
-    def get_next_batch_indices(self) -> list[int]:
-        raise StopIteration

@@ -22,26 +22,16 @@ _VALUES = [np.int64(1), np.float32(1), True, "a", None, math.nan, b"a", [], {}, 
 
 @attrs.frozen
 class StepSettings:
-    """Settings of the steps of a package, and of which kind they are.
+    """Settings of the steps of a package; which of them are numbers or lists of numbers, their annotations say.
 
     Attributes:
         room: The package.
         good: Name of each step -> settings with which it can be made; the others have their defaults.
-        whole_numbers: Names of settings that are whole numbers.
-        numbers: Names of settings that are numbers.
-        ranges: Names of settings that are two numbers.
-        lists_of_whole_numbers: Names of settings that are lists of whole numbers.
-        lists: Names of settings that are lists of numbers.
         takes_nan: Steps and their numbers that may be NaN.
     """
 
     room: ModuleType
     good: dict[str, dict[str, Any]]
-    whole_numbers: set[str] = attrs.field(factory=set)
-    numbers: set[str] = attrs.field(factory=set)
-    ranges: set[str] = attrs.field(factory=set)
-    lists_of_whole_numbers: set[str] = attrs.field(factory=set)
-    lists: set[str] = attrs.field(factory=set)
     takes_nan: set[tuple[str, str]] = attrs.field(factory=set)
 
     def made(self, step: str, **other: Any) -> PipelineStepBase:
@@ -49,17 +39,8 @@ class StepSettings:
         return cls(**{**self.good[step], **other})
 
     def assert_all_are_known(self, *left_out: str) -> None:
-        """Each step of the package can be made; each number is of a kind, and each name of a kind is a setting."""
+        """Each step of the package can be made."""
         assert untried_steps(self.room, self.good.keys()) == {*left_out}, "add them to `GOOD`, or take them out"
-        names = self._all_lists | self.whole_numbers | self.numbers | self.ranges
-        numbers = {
-            name
-            for step in self.good
-            for name, parameter in self._parameters(step).items()
-            if str(parameter.annotation) in ("int", "float")
-        }
-        assert numbers - names == set(), "add them to the numbers or whole numbers of the `StepSettings`"
-        assert {name for step in self.good for name in self._names(step, names)} == names
         for step in self.good:
             assert self.made(step)
 
@@ -86,40 +67,42 @@ class StepSettings:
                     assert "`" in told or "path" in told or "condition" in told
 
     def assert_what_is_no_number(self, step: str) -> None:
-        for setting in self._names(step, self.whole_numbers | self.numbers):
+        for setting in self._numbers(step, are_lists=False):
             for value in (True, np.True_, "a"):
                 assert self._is_refused(step, setting, value)
             assert self._is_refused(step, setting, math.nan) != ((step, setting) in self.takes_nan)
 
     def assert_lists_of_what_is_no_number(self, step: str) -> None:
-        for setting in self._names(step, self.ranges | self._all_lists):
+        for setting in self._numbers(step, are_lists=True):
             [_, *others] = np.ravel(self._usual(step, setting)).tolist()
             assert self._is_refused(step, setting, True)
             for value in (True, "a", None, math.nan):
                 assert self._is_refused(step, setting, [value, *others])
 
     def assert_numbers_of_numpy(self, step: str) -> None:
-        every = self.whole_numbers | self.numbers | self.ranges | self._all_lists
-        for setting in self._names(step, every):
-            good = self._usual(step, setting)
+        for setting in self._numbers(step, are_lists=False) + self._numbers(step, are_lists=True):
+            good, annotation = self._usual(step, setting), str(self._parameters(step)[setting].annotation)
             is_whole = all(float(one).is_integer() for one in np.ravel(good)) and not isinstance(good, float)
             types = [np.int64, np.int32] if is_whole else [np.float64]
-            if setting not in self.whole_numbers | self.lists_of_whole_numbers:
+            if "float" in annotation:
                 types.append(np.float32)
             for dtype in types:
                 array = np.array(good, dtype)
                 for value in (array[()],) if array.ndim == 0 else (array, tuple(array), [*array]):
                     assert self.made(step, **{setting: value})
 
-    @property
-    def _all_lists(self) -> set[str]:
-        return self.lists | self.lists_of_whole_numbers
-
     def _parameters(self, step: str) -> dict[str, inspect.Parameter]:
         return dict(inspect.signature(getattr(self.room, step)).parameters)
 
-    def _names(self, step: str, names: set[str]) -> list[str]:
-        return [name for name in self._parameters(step) if name in names]
+    def _numbers(self, step: str, are_lists: bool) -> list[str]:
+        annotations = {name: str(each.annotation) for name, each in self._parameters(step).items()}
+        return [
+            name
+            for name, annotation in annotations.items()
+            if re.match(r"((Sequence|tuple)\[.*)?\b(int|float)\b", annotation)
+            and self._usual(step, name) is not None
+            if ("[" in annotation) == are_lists
+        ]
 
     def _usual(self, step: str, setting: str) -> Any:
         return self.good[step].get(setting, self._parameters(step)[setting].default)

@@ -160,9 +160,10 @@ class ConcatDataProvider(DataProvider):
             numbers = [number for number, (owner, _) in enumerate(located) if owner == position]
             indices, own_slots = [located[number][1] for number in numbers], [slots[number] for number in numbers]
             together = provider.loads_batches
-            loading[position] = iter(
-                provider.load_batch(indices, own_slots) if together else map(provider.get_data, indices)
-            )
+            with self._naming_own_samples(position):  # it may load at once
+                loading[position] = iter(
+                    provider.load_batch(indices, own_slots) if together else map(provider.get_data, indices)
+                )
         for position, index in located:
             with self._naming_own_samples(position):
                 sample = next_sample(loading[position], self.providers[position], f"index {index}")

@@ -19,59 +19,38 @@ from accvlab.dali_pipeline_framework.engine.dali.graph_definition import (
     without_conditionals,
 )
 
-SAMPLES, SLOTS = 3, 4
-ENTRIES = SAMPLES * SLOTS
+SAMPLES = 3
+SLOTS = np.repeat(np.arange(4, dtype=np.int32), SAMPLES)  # of the entries of a batch
+NUMBERS = np.arange(12, dtype=np.int64)
 
 
-class Numbers:
-    """Per batch the slots of the entries, and the numbers of the entries, both in order."""
-
-    def __init__(self, *outputs: Any) -> None:
-        self._outputs = outputs
-
-    def __call__(self) -> Any:
-        return self._outputs
-
-
-def slots() -> np.ndarray:
-    return np.repeat(np.arange(SLOTS, dtype=np.int32), SAMPLES)
-
-
-def arrays_of(pipeline: Any, num_batches: int = 1) -> list[list[np.ndarray]]:
-    return [[np.asarray(output.as_tensor()) for output in pipeline.run()] for _ in range(num_batches)]
-
-
-def made(define: Any, batch_size: int = ENTRIES, **arguments: Any) -> Any:
-    settings = {"num_threads": 1, "device_id": None, "seed": 4} | arguments
-    return pipeline_def(define)(batch_size=batch_size, **settings)
+def batches_of(define: Any, batch_size: int = 12, number: int = 1, **arguments: Any) -> list[list[np.ndarray]]:
+    settings = {"num_threads": 1, "device_id": None, "seed": 4, **arguments}
+    pipeline = pipeline_def(define)(batch_size=batch_size, **settings)
+    return [[np.asarray(output.as_tensor()) for output in pipeline.run()] for _ in range(number)]
 
 
 @pytest.mark.parametrize("exec_dynamic", [False, True])
 def test_a_batch_is_split_and_merged_in_its_order(exec_dynamic: bool) -> None:
-    numbers = np.arange(ENTRIES, dtype=np.int64)
-    source = Numbers(slots(), numbers)
-
     def define() -> Any:
-        slot, number = fn.external_source(source, num_outputs=2)
+        slot, number = fn.external_source(lambda: (SLOTS, NUMBERS), num_outputs=2)
         first, rest = split(number, slot == 1)
         return first, rest, merge(first, rest, slot == 1)
 
-    [[first, rest, both]] = arrays_of(made(define, exec_dynamic=exec_dynamic))
+    [[first, rest, both]] = batches_of(define, exec_dynamic=exec_dynamic)
     assert first.tolist() == [3, 4, 5]
     assert rest.tolist() == [0, 1, 2, 6, 7, 8, 9, 10, 11]
-    assert both.tolist() == numbers.tolist()
+    assert both.tolist() == NUMBERS.tolist()
 
 
 def test_outputs_are_added_to_a_source_and_those_left_out_are_not_asked_for() -> None:
-    source = Numbers(np.full(2, 7, np.int32), np.full(2, 0.5, np.float32))
-
     def define() -> Any:
-        outputs = SourceOutputs({"source": source})
+        outputs = SourceOutputs({"source": lambda: (np.full(2, 7, np.int32), np.full(2, 0.5, np.float32))})
         _, number, factor = (outputs.add(dtype) for dtype in (types.UINT8, types.INT32, types.FLOAT))
         outputs.keep([number, factor])
         return factor, number
 
-    [[factor, number]] = arrays_of(made(define, batch_size=2))
+    [[factor, number]] = batches_of(define, batch_size=2)
     assert (factor.tolist(), number.tolist()) == ([0.5, 0.5], [7, 7])
 
 
@@ -90,18 +69,14 @@ DRAWS = {
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_random_operators_draw_in_a_part_as_if_there_were_nothing_else(name: str) -> None:
-    source = Numbers(slots())
-
     def in_part() -> Any:
-        part = BatchPart(fn.external_source(source, num_outputs=1)[0] < 1)
+        part = BatchPart(fn.external_source(lambda: [SLOTS], num_outputs=1)[0] < 1)
         with part.defining(False, lambda node, part: None) as to_part:
             return to_part(DRAWS[name]())
 
-    alone = arrays_of(made(lambda: DRAWS[name](), batch_size=SAMPLES), 4)
-    found = arrays_of(made(in_part), 4)
-    for [one], [other] in zip(alone, found, strict=True):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert one.tolist() == other.tolist()
+    alone = batches_of(lambda: DRAWS[name](), SAMPLES, 4)
+    for [one], [other] in zip(alone, batches_of(in_part, number=4), strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
 
 
 class Branching:
@@ -117,18 +92,16 @@ class Branching:
 
 
 def test_branches_within_a_part() -> None:
-    source = Numbers(slots(), np.arange(ENTRIES, dtype=np.float32))
-
     def in_part() -> Any:
         with without_conditionals() as has_conditionals:
             assert has_conditionals
-            slot, number = fn.external_source(source, num_outputs=2)
+            slot, number = fn.external_source(lambda: (SLOTS, NUMBERS.astype(np.float32)), num_outputs=2)
             part = BatchPart(slot < 1)
             with part.defining(True, lambda node, part: None) as to_part:
                 return to_part(with_conditionals(Branching())(part.of(number)))
 
     defined = do_not_convert(in_part)
-    [[found]] = arrays_of(made(lambda: defined(), enable_conditionals=True))
+    [[found]] = batches_of(lambda: defined(), enable_conditionals=True)
     assert len(found) == SAMPLES
     assert found[2] == 20.0
     assert all(5.0 <= number < 6.0 for number in found[:2])

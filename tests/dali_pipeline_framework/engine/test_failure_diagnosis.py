@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import fn
-from nvidia.dali.pipeline import Pipeline, do_not_convert
+from nvidia.dali.pipeline import Pipeline
 from support.array_samples import group_of
 from support.arrays import DT, encoded_image, gradient
-from support.laws import each_value
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.refusals import assert_refused
-from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine import failure_diagnosis
@@ -27,10 +25,7 @@ from accvlab.dali_pipeline_framework.engine.dali.texts import device_error
 from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup, pipeline_making
-from accvlab.dali_pipeline_framework.processing_steps import (
-    ImageDecoder,
-    ImageMeanStdDevNormalizer,
-)
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer, LambdaStep
 
 _IMAGES = [encoded_image(gradient(16, 24, phase)) for phase in range(4)]
 _STEPS = [ImageDecoder("image", False), ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0])]
@@ -75,8 +70,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def error_of(rig: Rig, message: str | None = None, **settings: Any) -> GraphError:
     """The error of the first batch that has a damaged image."""
-    loader = make_loader(shuffled(rig), steps=_STEPS, **settings)
-    with loader, pytest.raises(GraphError, match=message) as caught:
+    with (
+        make_loader(shuffled(rig), steps=_STEPS, **settings) as loader,
+        pytest.raises(GraphError, match=message) as caught,
+    ):
         list(loader)
     return caught.value
 
@@ -86,13 +83,7 @@ def blamed(error: BaseException) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "number"),
-    [
-        ({}, 14),
-        ({"stack_arrays": True}, 15),
-        ({"fold_arrays": False}, 2),
-    ],
-    ids=["by element", "by sample", "not folded"],
+    ("settings", "number"), [({}, 14), ({"stack_arrays": True}, 15), ({"fold_arrays": False}, 2)]
 )
 def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, made: list[int]) -> None:
     error = error_of(Rig([(6, 3)]), rf"\nFailed to decode sample #{number} ", **settings)
@@ -124,22 +115,17 @@ def test_each_of_several_is_found(made: list[int]) -> None:
     ]
 
 
-def test_a_pipeline_that_loads_in_this_process_names_the_sample(made: list[int]) -> None:
-    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, py_num_workers=0) as iterator:
+@pytest.mark.parametrize("py_num_workers", [0, 1])
+def test_a_pipeline_names_the_sample_where_it_has_loaded_it_itself(py_num_workers: int, made: list[int]) -> None:
+    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, py_num_workers=py_num_workers) as iterator:
         batches = iter(iterator)
         assert next(batches)["index"].tolist() == [0, 1, 2, 3]
-        with pytest.raises(GraphError, match="\n  - sample 6, field ") as caught:
-            next(batches)
-        assert caught.value.sample_indices == (6,)
-
-
-def test_a_pipeline_with_workers_of_dali_names_the_samples_of_the_batch(made: list[int]) -> None:
-    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, py_num_workers=1) as iterator:
-        batches = iter(iterator)
-        assert next(batches)["index"].tolist() == [0, 1, 2, 3]
-        with pytest.raises(GraphError) as caught:
-            next(batches)
-    first, reason, advice, *_ = str(caught.value).splitlines()
+        error: Any = assert_refused(lambda: next(batches), "", GraphError)
+    if py_num_workers == 0:
+        assert "\n  - sample 6, field " in str(error)
+        assert error.sample_indices == (6,)
+        return
+    first, reason, advice, *_ = str(error).splitlines()
     assert first == "Batch 1 of epoch 0 failed in the graph. It holds the samples 4, 5, 6, 7."
     assert reason.startswith("The reason: Failed to decode sample #14")
     assert reason.endswith("(what was to be decoded is no image of a known format, or it is damaged)")
@@ -150,48 +136,42 @@ def test_a_pipeline_with_workers_of_dali_names_the_samples_of_the_batch(made: li
 # --- the device -------------------------------------------------------------------------------------------
 
 
-class FailingStep(KeepsFormat):
-    """Fails in the graph with a text, for samples from a number on."""
+def failing(*texts: str, first: int = 0, batch_size: int = 4, **settings: Any) -> DataLoader:
+    """Has a step that fails for samples from a number on: with the first text, later with the last."""
+    left = [*texts]
 
-    def __init__(self, text: str, first: int = 0) -> None:
-        self.text, self.first = text, first
+    def compute(index: Any) -> Any:
+        if index >= first:
+            raise RuntimeError(left.pop(0) if len(left) > 1 else left[0])
+        return index
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        def compute(index: Any) -> Any:
-            if index >= self.first:
-                raise RuntimeError(self.text)
-            return index
+    def in_graph(index: Any) -> Any:
+        return fn.python_function(index, function=compute)
 
-        data["index"] = fn.python_function(data["index"], function=compute)
-        return data
-
-
-def failing(*steps: FailingStep, num_samples: int = 8, batch_size: int = 4, **settings: Any) -> DataLoader:
-    settings = {"num_workers": 0, "output_type": "numpy", "last_batch": "partial", **settings}
-    return DataLoader(IndexProvider(num_samples), batch_size, steps=steps, **settings)
+    step = LambdaStep(in_graph, input_names="index", output_types={"index": DT.INT64})
+    return make_loader(IndexProvider(8), batch_size, steps=[step], **settings)
 
 
 OUT_OF_MEMORY = "CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"
 
 
-@each_value(
-    text=[
-        OUT_OF_MEMORY,
-        "CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700)",
-        "CUDA allocation failed",
-        "Can't allocate 1048576 bytes on device 0.",
-        "nvImageCodec failure: '#5'",
-        "nvImageCodec failure: '#21'",
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        (OUT_OF_MEMORY, "raise"),
+        ("CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700)", "skip"),
+        ("CUDA allocation failed", "replace"),
+        ("Can't allocate 1048576 bytes on device 0.", "skip"),
+        ("nvImageCodec failure: '#5'", "raise"),
+        ("nvImageCodec failure: '#21'", "skip"),
     ],
-    policy=["raise", "skip", "replace"],
 )
 def test_a_failure_of_the_gpu_is_no_fault_of_samples(
     text: str, policy: Any, tmp_path: Path, made: list[int]
 ) -> None:
     list_of_failed = tmp_path / "failed.jsonl"
     faults = FaultPolicy(samples=policy, quarantine=str(list_of_failed))
-    with failing(FailingStep(text, 4), faults=faults) as loader:
+    with failing(text, first=4, faults=faults) as loader:
         batches = iter(loader)
         assert next(batches)["index"].tolist() == [0, 1, 2, 3]
         words = f"Batch 1 of epoch 0 failed because of the GPU, and not of samples: ...{text.splitlines()[0]}"
@@ -203,16 +183,7 @@ def test_a_failure_of_the_gpu_is_no_fault_of_samples(
 
 
 def test_a_gpu_that_fails_only_in_the_diagnosis_blames_nobody(made: list[int]) -> None:
-    class FailingLater(FailingStep):
-        num_calls = 0
-
-        @do_not_convert
-        def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-            type(self).num_calls += 1
-            self.text = "an odd shape" if self.num_calls == 1 else OUT_OF_MEMORY
-            return super()._process(data)
-
-    with failing(FailingLater(""), faults="skip") as loader:
+    with failing("an odd shape", OUT_OF_MEMORY, faults="skip") as loader:
         words = "A sample of the batch failed because of the GPU"
         assert_refused(lambda: next(iter(loader)), words, DeviceError)
     assert made == [2]
@@ -225,7 +196,7 @@ def test_a_gpu_that_fails_only_in_the_diagnosis_blames_nobody(made: list[int]) -
 def test_a_restart_may_help_a_gpu_that_is_not_lost(
     restarts: int, text: str, expected: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with failing(FailingStep(text), faults=FaultPolicy(restarts=restarts)) as loader:
+    with failing(text, faults=FaultPolicy(restarts=restarts)) as loader:
         assert_refused(lambda: next(iter(loader)), text.splitlines()[-1], DeviceError)
     assert sum("Restart 1 of at most 1" in message for message in caplog.messages) == expected
 
@@ -272,24 +243,19 @@ def test_a_missing_library_for_videos_is_named_with_what_to_set(name: str) -> No
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip"])
-@pytest.mark.parametrize("num_samples", [4, 8])
-def test_where_all_fail_alike_none_is_blamed(num_samples: int, policy: Any) -> None:
-    with failing(FailingStep("an odd state"), num_samples=num_samples, faults=policy) as loader:
+def test_where_all_fail_alike_none_is_blamed(policy: Any) -> None:
+    with failing("an odd state", faults=policy) as loader:
         words = "No sample is to blame...an odd state"
         error: Any = assert_refused(lambda: next(iter(loader)), words, GraphError)
         assert (error.sample_indices, loader.failed_samples) == ((), ())
 
 
-def test_where_those_of_another_batch_pass_all_are_blamed() -> None:
-    with failing(FailingStep("an odd state", 4)) as loader:
-        batches = iter(loader)
-        next(batches)
-        error: Any = assert_refused(lambda: next(batches), "To blame", GraphError)
-        assert error.sample_indices == (4, 5, 6, 7)
-
-
-def test_a_batch_of_one_is_blamed() -> None:
-    with failing(FailingStep("an odd state"), num_samples=2, batch_size=1) as loader:
-        words = "To blame:\n  - sample 0, field index: "
-        error: Any = assert_refused(lambda: next(iter(loader)), words, GraphError)
-    assert error.sample_indices == (0,)
+@pytest.mark.parametrize(
+    ("first", "batch_size", "expected"),
+    [(4, 4, (4, 5, 6, 7)), (0, 1, (0,))],  # where those of another batch pass, and where there are no others
+)
+def test_otherwise_all_are_blamed(first: int, batch_size: int, expected: tuple[int, ...]) -> None:
+    with failing("an odd state", first=first, batch_size=batch_size) as loader:
+        words = f"To blame...\n  - sample {expected[0]}, field index: "
+        error: Any = assert_refused(lambda: list(loader), words, GraphError)
+    assert error.sample_indices == expected

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +21,10 @@ from support.array_samples import group_of
 from support.child_processes import run_python
 from support.gpu_definitions import pretend_gpus
 from support.laws import each_value
-from support.loaders import pipeline_of
+from support.loaders import make_loader, pipeline_of
 from support.pipelines import shuffled
 from support.providers import IndexProvider
+from support.refusals import assert_refused
 from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 from accvlab.dali_pipeline_framework.engine.dali import gpus
@@ -35,7 +37,6 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     output_conversion,
 )
-from accvlab.dali_pipeline_framework.pipeline.pipeline_arguments import checked_device
 
 DT = types.DALIDataType
 
@@ -43,12 +44,18 @@ DT = types.DALIDataType
 # --- why one cannot be used --------------------------------------------------------------------------------
 
 
+def defined(**arguments: Any) -> Any:
+    definition = PipelineDefinition(shuffled(IndexProvider(8)))
+    return definition.get_dali_pipeline(**{"py_num_workers": 0, **arguments})
+
+
+UNUSABLE = "The pipeline has device_id=0, but this GPU cannot be used: "
+
+
 @pytest.mark.parametrize(
     ("version", "machine", "capability", "expected"),
     [
         (12986, "x86_64", (7, 0), ""),
-        (12986, "x86_64", (8, 9), ""),
-        (12986, "x86_64", (12, 1), ""),
         (12986, "x86_64", (13, 0), ""),  # translated
         (12986, "aarch64", (11, 0), "and this GPU has 11.0: install nvidia-dali-cuda130 instead"),
         (13048, "x86_64", (7, 0), "and this GPU has 7.0: install nvidia-dali-cuda120 instead"),
@@ -66,24 +73,11 @@ def test_wheels_are_for_some_gpus(
     why = why_gpu_is_unusable(0)
     assert why.endswith(expected)
     assert bool(why) == bool(expected)
-    for make in (
-        lambda: DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0),
-        lambda: PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=0),
-    ):
+    for make in (lambda: make_loader(IndexProvider(8), 4, device_id=0), lambda: defined(device_id=0)):
         if why:
-            with pytest.raises(
-                DeviceError, match=r"^The pipeline has device_id=0, but this GPU cannot be used: nvidia-"
-            ):
-                make()
+            assert_refused(make, UNUSABLE + "nvidia-", DeviceError)
         else:
             make()
-
-
-def test_an_old_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_gpus(monkeypatch, driver_cuda=11080)
-    assert why_gpu_is_unusable(0) == (
-        "nvidia-dali-cuda120 needs a driver for CUDA 12, and this one is for 11.8: update it"
-    )
 
 
 def test_a_pytorch_that_cannot_use_the_gpu_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,62 +86,60 @@ def test_a_pytorch_that_cannot_use_the_gpu_is_named_at_once(monkeypatch: pytest.
         (None, "without CUDA: install one with it, or take output_type='numpy'"),
         ("13.0", "for CUDA 13.0, and the driver is for 12.4: update it, or install another PyTorch"),
     ):
-        expected = f"PyTorch {torch.__version__} is built {why}"
         monkeypatch.setattr(torch.version, "cuda", cuda)
         assert why_gpu_is_unusable(0) == ""
-        assert why_gpu_is_unusable(0, uses_torch=True) == expected
-        with pytest.raises(DeviceError) as error:
-            DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0)
-        assert str(error.value) == f"The pipeline has device_id=0, but this GPU cannot be used: {expected}."
-        pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=0)
-        with pytest.raises(DeviceError, match="PyTorch"):
-            DALIStructuredOutputIterator(None, pipeline)
-        DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0, output_type="numpy")
+        for make in (
+            lambda: DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0),
+            lambda: DALIStructuredOutputIterator(None, defined(device_id=0)),
+        ):
+            words = f"{UNUSABLE}PyTorch {torch.__version__} is built {why}."
+            assert str(assert_refused(make, "", DeviceError)) == words
+        make_loader(IndexProvider(8), 4, device_id=0)  # with arrays of NumPy
     monkeypatch.setattr(torch.version, "cuda", "12.8")  # of the same major version as the driver
     assert why_gpu_is_unusable(0, uses_torch=True) == ""
 
 
-def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_there_or_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch, 2, has_video=False)
     assert why_gpu_is_unusable(1) == ""
     assert why_gpu_is_unusable(2) == "2 GPUs can be used here (counted from 0)"
     assert why_gpu_is_unusable(1, decodes_videos=True).startswith("libnvcuvid, with which a GPU decodes videos,")
     pretend_gpus(monkeypatch, 0)
     assert why_gpu_is_unusable(0) == "no CUDA driver, or no GPU, is here"
+    pretend_gpus(monkeypatch, driver_cuda=11080)
+    why = "nvidia-dali-cuda120 needs a driver for CUDA 12, and this one is for 11.8: update it"
+    assert why_gpu_is_unusable(0) == why
+
+
+NOT_LISTED = "The GPUs could not be listed, so none is used: "
 
 
 @pytest.mark.parametrize(
-    ("printed", "expected"),
+    ("printed", "expected", "warned"),
     [
-        ("hello\naccvlab-gpus: [[[8, 9], [9, 0]], 12080, true]\n", GpuFacts(((8, 9), (9, 0)), 12080, True)),
-        ("12\n\naccvlab-gpus: [[], 12080, false]\nbye", GpuFacts((), 12080, False)),
-        ("", GpuFacts()),
+        ("hello\naccvlab-gpus: [[[8, 9], [9, 0]], 12080, true]\n", GpuFacts(((8, 9), (9, 0)), 12080, True), []),
+        ("12\n\naccvlab-gpus: [[], 12080, false]\nbye", GpuFacts((), 12080, False), []),
+        ("", GpuFacts(), ["Segmentation fault"]),
+        (PermissionError(13, "no permission", ""), GpuFacts(), ["[Errno 13] no permission: ''"]),
+        (subprocess.TimeoutExpired("python", 120), GpuFacts(), ["Command 'python' timed out after 120 seconds"]),
     ],
 )
-def test_what_else_is_printed_does_not_matter(
-    printed: str, expected: GpuFacts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
-    done = subprocess.CompletedProcess([], 1, printed, "Segmentation fault")
-    monkeypatch.setattr(subprocess, "run", lambda *arguments, **settings: done)
-    assert gpus.gpu_facts.__wrapped__() == expected
-    warned = ["The GPUs could not be listed, so none is used: Segmentation fault"]
-    assert [record.getMessage() for record in caplog.records] == (warned if not printed else [])
-
-
-@pytest.mark.parametrize(
-    "error", [PermissionError(13, "Permission denied", ""), subprocess.TimeoutExpired(["python"], 120)]
-)
-def test_where_no_other_process_of_python_runs_no_gpu_is_used(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_what_another_process_prints_of_the_gpus(
+    printed: Any,
+    expected: GpuFacts,
+    warned: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def run(*arguments: Any, timeout: float, **settings: Any) -> Any:
-        raise error
+        if isinstance(printed, Exception):
+            raise printed
+        return subprocess.CompletedProcess([], 1, printed, "Segmentation fault")
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
     monkeypatch.setattr(subprocess, "run", run)
-    assert gpus.gpu_facts.__wrapped__() == GpuFacts()
-    assert caplog.messages == [f"The GPUs could not be listed, so none is used: {error}"]
+    assert gpus.gpu_facts.__wrapped__() == expected
+    assert caplog.messages == [NOT_LISTED + each for each in warned]
 
 
 @needs_compiler
@@ -173,30 +165,13 @@ def test_threads_and_start_method_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     from accvlab.dali_pipeline_framework.pipeline import pipeline_arguments
 
     monkeypatch.setattr(pipeline_arguments, "num_cores_of_rank", lambda: 128)
-    definition = PipelineDefinition(shuffled(IndexProvider(8)))
-    on_cpu = definition.get_dali_pipeline(py_num_workers=2)
+    on_cpu = defined(py_num_workers=2)
     pretend_gpus(monkeypatch)
-    on_gpu = definition.get_dali_pipeline(py_num_workers=2, device_id=0)
+    on_gpu = defined(py_num_workers=2, device_id=0)
     assert (on_cpu.num_threads, on_cpu._py_start_method) == (128, "fork")
     assert (on_gpu.num_threads, on_gpu._py_start_method) == (8, "spawn")
-    given = definition.get_dali_pipeline(py_num_workers=2, device_id=0, num_threads=20, py_start_method="fork")
+    given = defined(py_num_workers=2, device_id=0, num_threads=20, py_start_method="fork")
     assert (given.num_threads, given._py_start_method) == (20, "fork")
-
-
-def test_auto_is_the_gpu_of_pytorch_where_no_launcher_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    from accvlab.dali_pipeline_framework.pipeline import pipeline_arguments
-
-    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pipeline_arguments, "detected_rank", lambda: 3)
-    pretend_gpus(monkeypatch, 1)
-    assert checked_device("auto") == 0
-    pretend_gpus(monkeypatch, 4)
-    with pytest.raises(DeviceError, match=r"its launcher has not set one \(LOCAL_RANK\)\. Give it: device_id="):
-        checked_device("auto")
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    assert checked_device("auto") == 2
 
 
 # --- tensors ------------------------------------------------------------------------------------------------
@@ -228,13 +203,9 @@ def converted(tensor: Any, **settings: Any) -> list[Any]:
     return convert(outputs)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "numpy_type"),
-    [(DT.FLOAT, "f4"), (DT.UINT8, "u1"), (DT.UINT16, "u2"), (DT.UINT32, "u4"), (DT.UINT64, "u8"), (DT.BOOL, "?")],
-)
-def test_tensors_on_a_gpu_are_copies_in_the_memory_of_pytorch(
-    dtype: Any, numpy_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """Those on which tensors of PyTorch are made, which are on the CPU here."""
     made: list[torch.device] = []
 
     def empty(shape: list[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -244,11 +215,20 @@ def test_tensors_on_a_gpu_are_copies_in_the_memory_of_pytorch(
     monkeypatch.setattr(output_conversion, "TensorGPU", StandIn)
     monkeypatch.setattr(torch, "empty", empty)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=70 + device))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numpy_type"), [(DT.FLOAT, "f4"), (DT.UINT16, "u2"), (DT.UINT64, "u8"), (DT.BOOL, "?")]
+)
+def test_tensors_on_a_gpu_are_copies_in_the_memory_of_pytorch(
+    dtype: Any, numpy_type: str, devices: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
     array = np.arange(6).reshape(2, 3).astype(numpy_type)
     tensor: Any = StandIn(array, dtype)
     [copy] = converted(tensor)
     np.testing.assert_array_equal(copy.numpy(), array, strict=True)
-    assert made == [torch.device("cuda", 1)]
+    assert devices == [torch.device("cuda", 1)]
     assert tensor.copied == [(71, True)]
     monkeypatch.setattr(torch, "from_dlpack", lambda given: ("view of", given))
     assert converted(tensor, gpu_views=True) == [("view of", tensor)]
@@ -266,11 +246,8 @@ class Ragged(list[StandIn]):
 
 @pytest.mark.parametrize("is_by_sample", [False, True])
 def test_images_of_cameras_of_different_sizes_are_copied_once_each(
-    is_by_sample: bool, monkeypatch: pytest.MonkeyPatch
+    is_by_sample: bool, devices: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_conversion, "TensorGPU", StandIn)
-    monkeypatch.setattr(torch, "empty", lambda shape, dtype, device: torch.zeros(shape, dtype=dtype))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=70 + device))
     # images: [sample][camera], the second camera has larger ones
     images = [[np.full((2 + camera, 3), 10 * sample + camera) for camera in range(2)] for sample in range(3)]
     in_order = images if is_by_sample else [*zip(*images, strict=True)]
@@ -284,8 +261,7 @@ def test_images_of_cameras_of_different_sizes_are_copied_once_each(
         np.testing.assert_array_equal(copies.numpy(), np.stack([row[camera] for row in images]))
     assert [each.copied for each in tensors] == [[(71, True)]] * 6
     tensors[4].array = np.zeros((9, 9), "u2")
-    with pytest.raises(OutputError, match=r"must have the same shape"):
-        convert(outputs)
+    assert_refused(lambda: convert(outputs), "must have the same shape", OutputError)
 
 
 # --- errors of the model ------------------------------------------------------------------------------------
@@ -317,42 +293,48 @@ def backends_at_shutdown(monkeypatch: pytest.MonkeyPatch, *pipelines: Any) -> di
     return noted
 
 
-@each_value(
-    makes=["loader", "iterator"],
-    error_and_is_left=[
-        (RuntimeError(LOST), True),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), True),
-        (RuntimeError("CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700):\nan illegal memory access"), True),
-        (RuntimeError("CUDA runtime API error cudaErrorMisalignedAddress (716)"), True),
-        (RuntimeError("CUDA Runtime failure: '#719' at ..."), True),
-        (RuntimeError("CUDA driver API error CUDA_ERROR_NOT_SUPPORTED (801)"), False),
-        (RuntimeError("CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"), False),
-        (RuntimeError("CUDA error: out of memory"), False),
-        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), False),
-        (RuntimeError("something else"), False),
-        (KeyboardInterrupt(), False),
-    ],
-)
+LOSING = [
+    RuntimeError(LOST),
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    RuntimeError("CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700):\nan illegal memory access"),
+    RuntimeError("CUDA runtime API error cudaErrorMisalignedAddress (716)"),
+    RuntimeError("CUDA Runtime failure: '#719' at ..."),
+]
+OTHERS = [
+    RuntimeError("CUDA driver API error CUDA_ERROR_NOT_SUPPORTED (801)"),
+    RuntimeError("CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"),
+    RuntimeError("CUDA error: out of memory"),
+    RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+    KeyboardInterrupt(),
+]
+
+
+def as_of_gpu(pipeline: Any) -> Callable[[], None]:
+    """Have a pipeline look like one on a GPU; returns what undoes it and destroys DALI's."""
+    whole, pipeline._pipe, pipeline._device_id = pipeline._pipe, Backend(), 0
+
+    def end() -> None:
+        pipeline._pipe = None
+        whole.Shutdown()
+
+    return end
+
+
+@each_value(makes=["loader", "iterator"], error=[*LOSING, *OTHERS])
 def test_after_an_error_of_cuda_the_pipeline_is_not_destroyed(
-    makes: str,
-    error_and_is_left: tuple[BaseException, bool],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    makes: str, error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    error, is_left = error_and_is_left
-    made: Any
-    if makes == "loader":
-        made = DataLoader(IndexProvider(8), 4, num_workers=1, start_method="fork")
-        pipeline: Any = pipeline_of(made)
-    else:
-        pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(py_num_workers=0)
-        made = DALIStructuredOutputIterator(None, pipeline)
-    backend = Backend()
+    is_left = error in LOSING
+    made: Any = make_loader(IndexProvider(8), 4)
+    if makes == "iterator":
+        made = DALIStructuredOutputIterator(None, defined())
+    pipeline = pipeline_of(made) if makes == "loader" else made.internal_iterator
     noted = backends_at_shutdown(monkeypatch, pipeline)
     released: list[object] = []
     monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: released.append(True))
     assert next(iter(made))["index"].tolist()
-    whole, pipeline._pipe, pipeline._device_id = pipeline._pipe, backend, 0
+    end = as_of_gpu(pipeline)
+    backend = pipeline._pipe
     made.__exit__(type(error), error, None)
     assert noted == {id(pipeline): [None if is_left else backend]}
     assert released == ([] if is_left else [True])
@@ -360,8 +342,7 @@ def test_after_an_error_of_cuda_the_pipeline_is_not_destroyed(
     logged = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.getMessage().partition(";")[0] for record in logged] == ["A call of CUDA has failed"] * is_left
     assert [record.exc_info[1] for record in logged if record.exc_info] == [error] * is_left
-    pipeline._pipe = None
-    whole.Shutdown()
+    end()
 
 
 @pytest.mark.parametrize("text", ["CUDA runtime API error cudaErrorAssert (710)", "out of memory on device 0."])
@@ -369,29 +350,21 @@ def test_a_pipeline_that_has_lost_the_gpu_itself_is_not_destroyed(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever closes it; nor another one on that GPU."""
-
-    def defined() -> Any:
-        return PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(py_num_workers=0)
-
     monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: None)
-    loader = DataLoader(IndexProvider(8), 4, num_workers=0)
-    batches, pipeline, backend = iter(loader), pipeline_of(loader), Backend()
-    whole, pipeline._pipe, pipeline._device_id = pipeline._pipe, backend, 0
-    pipeline.failure = DeviceError(f"Batch 0 of epoch 0 failed because of the GPU, and not of samples: {text}")
-    with pytest.raises(DeviceError, match="Batch 0"):
-        next(batches)
+    loader = make_loader(IndexProvider(8), 4)
+    batches, pipeline = iter(loader), pipeline_of(loader)
     other, of_cpu = (DALIStructuredOutputIterator(None, defined()) for _ in range(2))
     beside, on_cpu = other.internal_iterator, of_cpu.internal_iterator
-    kept, beside._pipe, beside._device_id = beside._pipe, backend, 0
+    ends = [as_of_gpu(pipeline), as_of_gpu(beside)]
+    pipeline.failure = DeviceError(f"Batch 0 of epoch 0 failed because of the GPU, and not of samples: {text}")
+    assert_refused(lambda: next(batches), "Batch 0", DeviceError)
+    left = {id(each): [None if "Assert" in text else each._pipe] for each in (pipeline, beside)}
     noted = backends_at_shutdown(monkeypatch, pipeline, beside, on_cpu)
     for each in (loader, other, of_cpu):
         each.close()
-    of_gpu = [None if "Assert" in text else backend]
-    assert noted == {id(pipeline): of_gpu, id(beside): of_gpu, id(on_cpu): [on_cpu._pipe]}
-    for each in (pipeline, beside):
-        each._pipe = None
-    for each in (whole, kept, on_cpu._pipe):
-        each.Shutdown()
+    assert noted == {**left, id(on_cpu): [on_cpu._pipe]}
+    for end in (*ends, on_cpu._pipe.Shutdown):
+        end()
 
 
 _WITHOUT_WITH = """
@@ -430,11 +403,5 @@ def test_at_exit_a_pipeline_is_not_destroyed_either() -> None:
 
 def test_the_memory_of_a_gpu_is_given_back_only_where_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: pytest.fail("there is none"))
-    with DataLoader(IndexProvider(8), 4, num_workers=0) as loader:
+    with make_loader(IndexProvider(8), 4) as loader:
         next(iter(loader))
-
-
-def test_the_modules_of_gpus_do_not_import_pytorch() -> None:
-    code = "import sys, accvlab.dali_pipeline_framework.engine.dali.gpus; print('torch' in sys.modules)"
-    done = run_python(code, check=True)
-    assert done.stdout == "False\n"

@@ -16,12 +16,11 @@ import numpy as np
 import psutil
 import pytest
 from support.child_processes import communicate
-from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.scripts import Script, start_script
-from support.start_methods import FORKED, START_METHODS
+from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
@@ -45,49 +44,31 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 
 
 @pytest.mark.parametrize("method", START_METHODS)
-def test_close_ends_workers(method: str) -> None:
-    if method == "forkserver":
-        make_iterator(shuffled(NumberProvider()), py_start_method=method).close()  # it has open files of its own
-    gc.collect()
-    memory_before = shared_memory_kib()
-    num_files_before = psutil.Process().num_fds()
-    iterator = make_iterator(shuffled(NumberProvider()), py_num_workers=2, py_start_method=method)
-    held = next(iter(iterator))
-    assert len(worker_pids()) == 2
-    assert shared_memory_kib() > memory_before + 1000
-    iterator.close()
-    assert worker_pids() == []
-    assert held["index"].tolist() == [0, 1, 2, 3]  # what was delivered stays
-    assert held["cameras"][1]["gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
-    iterator.close()
-    del iterator, held
-    gc.collect()
-    assert shared_memory_kib() <= memory_before
-    assert psutil.Process().num_fds() <= num_files_before + 1
+def test_close_ends_workers_and_leaves_nothing_behind(method: str) -> None:
+    def once(memory_before: int) -> None:
+        iterator = make_iterator(shuffled(NumberProvider()), py_num_workers=2, py_start_method=method)
+        held = next(iter(iterator))
+        assert len(worker_pids()) == 2
+        assert shared_memory_kib() > memory_before + 1000
+        iterator.close()
+        assert worker_pids() == []
+        assert held["index"].tolist() == [0, 1, 2, 3]  # what was delivered stays
+        assert held["cameras"][1]["gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
+        iterator.close()
 
-
-def test_many_pipelines_leave_nothing_behind() -> None:
-    def once() -> None:
-        with make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method="fork") as iterator:
-            indices(iterator, 2)
-
-    once()
+    once(0)  # the fork server has open files of its own
     gc.collect()
     files, memory = psutil.Process().num_fds(), shared_memory_kib()
-    for _ in range(5):
-        once()
+    for _ in range(3):
+        once(memory)
     gc.collect()
-    assert psutil.Process().num_fds() <= files
     assert shared_memory_kib() <= memory
+    assert psutil.Process().num_fds() <= files + 1
 
 
-@pytest.mark.parametrize("method", FORKED)
-def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held(method: str) -> None:
-    pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(
-        py_num_workers=2, py_start_method=method
-    )
-    first = DALIStructuredOutputIterator(None, pipeline, output_type="numpy")
-    second = DALIStructuredOutputIterator(None, pipeline, output_type="numpy")
+def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held() -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(py_num_workers=2)
+    first, second = (DALIStructuredOutputIterator(None, pipeline, output_type="numpy") for _ in range(2))
     next(iter(first))
     del first
     gc.collect()
@@ -95,20 +76,16 @@ def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held(meth
     del second
     gc.collect()
     assert worker_pids() == []
-    with pytest.raises(ClosedError, match="together with the last iterator over it"):
-        pipeline.run()
+    assert_refused(pipeline.run, "together with the last iterator over it", ClosedError)
 
 
-def test_a_closed_pipeline_says_so() -> None:
+def test_what_is_closed_says_so() -> None:
     pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(py_num_workers=0)
     pipeline.run()
     pipeline.build()  # again, which does nothing
     pipeline.close()
     for use in (pipeline.build, pipeline.run, pipeline.schedule_run):
         assert_refused(use, "The pipeline was closed", ClosedError)
-
-
-def test_a_closed_iterator_says_so() -> None:
     iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2)
     epoch = iter(iterator)
     iterator.close()
@@ -124,63 +101,85 @@ def test_after_a_failure_the_workers_are_gone_though_the_error_is_held() -> None
     assert caught.value is not None
 
 
-@pytest.fixture
-def run_script(tmp_path: Path) -> Iterator[Callable[[str], Script]]:
-    """Starts a script as the leader of a process group of its own; nothing of it is left after the test."""
-    scripts: list[Script] = []
-
-    def run(body: str) -> Script:
-        scripts.append(started(tmp_path, body))
-        return scripts[-1]
-
-    yield run
-    for script in scripts:
+@contextlib.contextmanager
+def running(tmp_path: Path, body: str) -> Iterator[Script]:
+    """A script as the leader of a process group of its own; nothing of it is left behind."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import sys, time\nfrom support.pipelines import *\nfrom support.providers import *\n"
+        "from support.samplers import EpochSampler\n"
+        "from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable\n"
+        'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
+    )
+    script = start_script(path, start_new_session=True)
+    try:
+        yield script
+    finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(script.pid, signal.SIGKILL)
         script.communicate()
 
 
-def started(tmp_path: Path, body: str) -> Script:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys\nfrom support.pipelines import *\nfrom support.providers import *\n"
-        'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
-    )
-    return start_script(script, start_new_session=True)
-
-
-ENDINGS = {"": 0, "raise RuntimeError": 1, "sys.exit(3)": 3, "import torch": 0}
-QUICK = {("fork", ""), ("fork", "raise RuntimeError"), ("forkserver", "sys.exit(3)")}
+CALLABLE = "shuffled(SlowIndexProvider(10_000)), py_num_workers=2"
+ITERABLE = "SamplerInputIterable(SlowIndexProvider(10_000), EpochSampler(10_000, 4))"
+WAITS, READS = "while True: time.sleep(1)", "while True: next(epoch)"
 
 
 @pytest.mark.parametrize(
-    ("method", "what"),
+    ("source", "method", "does", "ending"),
     [
-        pytest.param(method, what, marks=() if (method, what) in QUICK else pytest.mark.wide)
-        for method in ("fork", "spawn", "forkserver")
-        for what in ENDINGS
+        (CALLABLE, "fork", "", 0),
+        (CALLABLE, "fork", "raise RuntimeError", 1),
+        (CALLABLE, "forkserver", "sys.exit(3)", 3),
+        pytest.param(CALLABLE, "spawn", "import torch", 0, marks=pytest.mark.wide),
+        (CALLABLE, "fork", WAITS, -signal.SIGKILL),
+        (ITERABLE, "fork", READS, -signal.SIGTERM),
+        pytest.param(ITERABLE, "forkserver", WAITS, -signal.SIGKILL, marks=pytest.mark.wide),
+        pytest.param(CALLABLE, "spawn", READS, -signal.SIGTERM, marks=pytest.mark.wide),
     ],
 )
-def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: Callable[[str], Script]) -> None:
-    script = run_script(
-        f"""
-        iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method={method!r})
-        for batch in iterator:
-            break
-        print(*worker_pids())
-        {what}
-        """
-    )
-    stdout, _ = communicate(script, 100)
-    assert script.returncode == ENDINGS[what]
-    pids = [int(pid) for pid in stdout.split()]
-    assert len(pids) == 2
-    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+def test_workers_end_with_a_process_that_closes_nothing(
+    source: str, method: str, does: str, ending: int, tmp_path: Path
+) -> None:
+    body = f"""
+        epoch = iter(make_iterator({source}, py_start_method={method!r}))
+        next(epoch)
+        print(*worker_pids(), flush=True)
+        {does}
+    """
+    with running(tmp_path, body) as script:
+        pids = [int(pid) for pid in script.stdout.readline().split()]
+        assert len(pids) == (1 if source is ITERABLE else 2)
+        if ending < 0:
+            script.send_signal(-ending)
+        communicate(script, 100)
+        assert script.returncode == ending
+        assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
-@pytest.mark.parametrize("method", FORKED)
-def test_close_ends_workers_that_are_stopped(method: str) -> None:
-    iterator = make_iterator(shuffled(IndexProvider(400)), py_num_workers=2, py_start_method=method)
+def test_ctrl_c_can_be_caught_and_the_iterator_closed(tmp_path: Path) -> None:
+    body = f"""
+        iterator = make_iterator({CALLABLE})
+        try:
+            for number, batch in enumerate(iterator):
+                if number == 0:
+                    print("started", flush=True)
+        except KeyboardInterrupt:
+            pass
+        iterator.close()
+        print("left:", worker_pids())
+    """
+    with running(tmp_path, body) as script:
+        assert script.stdout.readline() == "started\n"
+        time.sleep(0.3)
+        os.killpg(script.pid, signal.SIGINT)
+        stdout, stderr = communicate(script, 100)
+        assert stdout == "left: []\n", stderr
+        assert script.returncode == 0
+
+
+def test_close_ends_workers_that_are_stopped() -> None:
+    iterator = make_iterator(shuffled(IndexProvider(400)), py_num_workers=2)
     next(iter(iterator))
     for pid in worker_pids():
         os.kill(pid, signal.SIGSTOP)
@@ -188,72 +187,13 @@ def test_close_ends_workers_that_are_stopped(method: str) -> None:
     assert wait_until(lambda: worker_pids() == [])
 
 
-SOURCES = {
-    "callable": "shuffled(SlowIndexProvider(10_000)), py_num_workers=2",
-    "iterable": "SamplerInputIterable(SlowIndexProvider(10_000), EpochSampler(10_000, 4))",
-}
-
-
-@each_value(method=FORKED, kind=SOURCES, does=["time.sleep(1)", "next(epoch)"], number=["SIGKILL", "SIGTERM"])
-def test_workers_end_with_a_process_that_is_killed(
-    method: str, kind: str, does: str, number: str, run_script: Callable[[str], Script]
-) -> None:
-    script = run_script(
-        f"""
-        from support.samplers import EpochSampler
-        from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable
-        epoch = iter(make_iterator({SOURCES[kind]}, py_start_method={method!r}))
-        next(epoch)
-        print(*worker_pids())
-        while True:
-            {does}
-        """
-    )
-    pids = [int(pid) for pid in script.stdout.readline().split()]
-    assert pids
-    script.send_signal(getattr(signal, number))
-    communicate(script, 100)
-    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
-
-
-@pytest.mark.parametrize("method", FORKED)
-def test_workers_outlive_the_thread_that_has_started_them(method: str) -> None:
+def test_workers_outlive_the_thread_that_has_started_them() -> None:
     iterators = []
-
-    def start() -> None:
-        iterators.append(make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method=method))
-
-    thread = threading.Thread(target=start)
+    thread = threading.Thread(
+        target=lambda: iterators.append(make_iterator(shuffled(IndexProvider()), py_num_workers=2))
+    )
     thread.start()
     thread.join()
     time.sleep(0.1)
     with iterators[0] as iterator:
         assert np.concatenate(indices(iterator)).tolist() == [*range(20)]
-
-
-def test_ctrl_c_can_be_caught_and_the_iterator_closed(run_script: Callable[[str], Script]) -> None:
-    script = run_script(
-        """
-        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_num_workers=2)
-        try:
-            for number, batch in enumerate(iterator):
-                if number == 0:
-                    print("started")
-        except KeyboardInterrupt:
-            pass
-        try:
-            next(iter(iterator))
-        except Exception as error:
-            print(type(error).__name__)
-        else:
-            print("goes on")
-        iterator.close()
-        print("left:", worker_pids())
-        """
-    )
-    assert script.stdout.readline() == "started\n"
-    time.sleep(0.3)
-    os.killpg(script.pid, signal.SIGINT)
-    stdout, stderr = communicate(script, 100)
-    assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
-    assert script.returncode == 0

@@ -11,16 +11,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-import numpy as np
 import pytest
-from support.laws import spread
-from support.loaders import answers
+from support.loaders import answers, make_loader
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
+from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import DeviceError, SourceError, causes_of, error_that_is_also, text_of
-from accvlab.dali_pipeline_framework.processing_steps import MapStep
 from accvlab.dali_pipeline_framework.workers.reports import WorkerReport
 
 
@@ -36,10 +32,6 @@ def odd_error(name: str, *bases: type[Exception], **methods: Callable[..., Any])
     return type(name, bases or (Exception,), {"__module__": __name__, **methods})
 
 
-def _init_with_part(self: Exception, *, part: str) -> None:
-    Exception.__init__(self, "of a part")
-
-
 def _init_with_lock(self: Any, text: str) -> None:
     Exception.__init__(self, text)
     self.lock, self.function = threading.Lock(), lambda: 1
@@ -50,11 +42,7 @@ def _init_with_two(self: Exception, one: int, two: int) -> None:
 
 
 NoTextError = odd_error("NoTextError", __str__=raising(lambda: RuntimeError("no text")))
-NoStringError = odd_error("NoStringError", __str__=lambda self: 5)
 ExitingTextError = odd_error("ExitingTextError", __str__=raising(lambda: SystemExit(3)))
-LateArgumentError = odd_error(
-    "LateArgumentError", __init__=_init_with_part, __str__=lambda self: f"{self.part} is bad"
-)
 NoReprError = odd_error("NoReprError", __repr__=raising(lambda: RuntimeError("no repr")))
 NoTextOfArgumentsError = odd_error("NoTextOfArgumentsError", NoReprError, NoTextError)
 UnpicklableError = odd_error("UnpicklableError", __init__=_init_with_lock)
@@ -72,11 +60,6 @@ class NoNewError(Exception):
 class NoSubclassesError(Exception):
     def __init_subclass__(cls) -> None:
         raise LookupError("no subclasses")
-
-
-@attrs.frozen
-class FrozenError(Exception):
-    part: str
 
 
 class NoAttributesError(Exception):
@@ -140,20 +123,13 @@ def of_no_text() -> None:
 SHOWN = r"\(its text cannot be shown: `__str__` raised "
 ODD: dict[str, tuple[Callable[[], None], str]] = {
     "text": (raising(lambda: NoTextError("a", 1)), rf"NoTextError: {SHOWN}RuntimeError\) a 1"),
-    "no string": (raising(lambda: NoStringError("a")), rf"NoStringError: {SHOWN}TypeError\) a"),
     "exit": (raising(lambda: ExitingTextError("a")), rf"ExitingTextError: {SHOWN}SystemExit\) a"),
-    "late": (raising(lambda: LateArgumentError(part="a")), rf"LateArgumentError: {SHOWN}AttributeError\) of a p"),
-    "repr": (raising(lambda: NoReprError("needle")), "NoReprError: needle"),
-    "neither": (
-        raising(lambda: NoTextOfArgumentsError(NoReprError())),
-        rf"NoTextOfArgumentsError: {SHOWN}RuntimeError\)",
-    ),
+    "neither": (raising(lambda: NoTextOfArgumentsError(NoReprError())), rf"NoTextOfArgumentsError: {SHOWN}Runt"),
     "unpicklable": (raising(lambda: UnpicklableError("needle")), "UnpicklableError: needle"),
     "pickle": (raising(lambda: ExitingPickleError("needle")), "ExitingPickleError: needle"),
     "arguments": (raising(lambda: TwoArgumentsError(1, 2)), "TwoArgumentsError: one=1 two=2"),
     "new": (raising(lambda: NoNewError("needle")), "NoNewError: needle"),
     "subclasses": (raising(lambda: NoSubclassesError("needle")), "NoSubclassesError: needle"),
-    "frozen": (raising(lambda: FrozenError("needle")), "FrozenError: "),
     "attributes": (raising(lambda: NoAttributesError("needle")), "NoAttributesError: needle"),
     "equality": (raising(lambda: NotComparableError("needle")), "NotComparableError: needle"),
     "no name": (
@@ -176,65 +152,32 @@ ODD: dict[str, tuple[Callable[[], None], str]] = {
 
 
 class OddProvider(IndexProvider):
-    """Sample 5 raises an exception; of a step, where that does."""
+    """Sample 5 raises an exception."""
 
-    def __init__(self, name: str, is_of_step: bool = False) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(8)
-        self.name, self.is_of_step = name, is_of_step
+        self.name = name
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        if sample_index == 5 and not self.is_of_step:
+        if sample_index == 5:
             ODD[self.name][0]()
         return super().get_data(sample_index)
 
-    def as_step(self, index: np.ndarray) -> np.ndarray:
-        if index == 5:
-            ODD[self.name][0]()
-        return index
 
-
-def loader_of(name: str, num_workers: int, *, is_of_step: bool = False, **settings: Any) -> DataLoader:
-    provider = OddProvider(name, is_of_step)
-    steps = [MapStep(provider.as_step, input_names="index")] if is_of_step else []
-    settings = {"start_method": "fork", "output_type": "numpy", **settings}
-    return DataLoader(provider, 2, steps=steps, run="workers", num_workers=num_workers, **settings)
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "is_of_step"),
-    [(0, False), (1, False), *(pytest.param(number, True, marks=pytest.mark.wide) for number in (0, 1))],
-)
+@pytest.mark.parametrize("num_workers", [1, pytest.param(0, marks=pytest.mark.wide)])
 @pytest.mark.parametrize("name", ODD)
-def test_the_error_names_the_sample(name: str, num_workers: int, is_of_step: bool) -> None:
-    with loader_of(name, num_workers, is_of_step=is_of_step) as loader:
+def test_the_error_names_the_sample(name: str, num_workers: int) -> None:
+    with make_loader(OddProvider(name), 2, num_workers=num_workers) as loader:
         found = [*answers(loader)]
     errors = [answer for answer in found if isinstance(answer, SourceError)]
     received = [answer["index"].tolist() for answer in found if not isinstance(answer, SourceError)]
     assert received == [[0, 1], [2, 3], [6, 7]]
     assert [error.sample_index for error in errors] == [5]
-    assert re.search(f"sample 5 failed with {ODD[name][1]}", str(errors[0]))
-    str(errors[0]).encode()
-    assert len(str(errors[0])) < 200_000
-    assert str(pickle.loads(pickle.dumps(errors[0]))) == str(errors[0])
-    assert pickle.loads(pickle.dumps(errors[0])).sample_index == 5
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "policy"),
-    [
-        (1, "replace"),
-        *(pytest.param(*each, marks=pytest.mark.wide) for each in ((0, "replace"), (0, "skip"), (1, "skip"))),
-    ],
-)
-@spread("name", ODD, 8)
-def test_another_sample_takes_its_place(name: str, num_workers: int, policy: Any) -> None:
-    with loader_of(name, num_workers, faults=policy) as loader:
-        received = [batch["index"].tolist() for batch in loader]
-        failed = loader.failed_samples
-    assert received[:2] + received[3:] == [[0, 1], [2, 3], [6, 7]]
-    assert received[2][0] == 4
-    assert len(received[2]) == (2 if policy == "replace" else 1)
-    assert [each.sample_index for each in failed] == [5]
+    message = str(errors[0])
+    assert re.search(f"sample 5 failed with {ODD[name][1]}", message)
+    assert len(message.encode()) < 200_000
+    copied = pickle.loads(pickle.dumps(errors[0]))
+    assert (str(copied), copied.sample_index) == (message, 5)
 
 
 def test_the_text_of_an_exception_always_exists() -> None:
@@ -253,9 +196,8 @@ def test_an_error_of_two_classes_is_pickled() -> None:
     error = error_that_is_also(SourceError, [DeviceError, KeyError], "text")
     copied = pickle.loads(pickle.dumps(error))
     assert type(copied) is type(error)
-    assert isinstance(copied, SourceError)
-    assert isinstance(copied, KeyError)
-    assert str(copied) == "text"
+    assert issubclass(type(copied), KeyError)
+    assert (isinstance(copied, SourceError), str(copied)) == (True, "text")
 
 
 def test_the_name_of_a_missing_module_may_be_anything() -> None:

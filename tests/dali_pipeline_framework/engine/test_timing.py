@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -17,11 +16,6 @@ from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 
-def deliver(batches: Iterable[object]) -> None:
-    for _ in batches:
-        pass
-
-
 def numbers(num_samples: int, batch_size: int = 4) -> SamplerInputCallable:
     return SamplerInputCallable(IndexProvider(num_samples), SequentialSampler(num_samples, batch_size))
 
@@ -30,7 +24,7 @@ def numbers(num_samples: int, batch_size: int = 4) -> SamplerInputCallable:
 def test_stages_lie_within_each_other(num_workers: int) -> None:
     with make_loader(numbers(40), num_workers=num_workers) as loader:
         began = time.perf_counter_ns()
-        deliver(loader)
+        list(loader)
         passed_ns = time.perf_counter_ns() - began
         times, pool = pipeline_of(loader).times, loader._run.pipelines.pool
         assert 0 < pool.waited_ns < times.input_ns < times.run_ns
@@ -46,24 +40,24 @@ class LateEnd(NumberCallable):
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
         if sample_info.idx_in_epoch >= self.num_samples:
-            time.sleep(3)
+            time.sleep(1)
         return super().__call__(sample_info)
 
 
 def test_the_wait_for_the_end_of_an_epoch_is_no_batch() -> None:
     began = time.perf_counter()
     with make_loader(LateEnd(8), 4, num_workers=1) as loader:
-        deliver(loader)
+        list(loader)
         passed_s = time.perf_counter() - began
         times, pool = pipeline_of(loader).times, loader._run.pipelines.pool
-        assert pool.waited_ns < times.input_ns < 1e9 * (passed_s - 3)
+        assert pool.waited_ns < times.input_ns < 1e9 * (passed_s - 1)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_what_is_thrown_away_is_not_counted(num_workers: int) -> None:
     with make_loader(numbers(80), num_workers=num_workers) as loader:
         for _ in range(3):
-            deliver(islice(loader, 2))
-        deliver(loader)
+            list(islice(loader, 2))
+        list(loader)
         times = pipeline_of(loader).times
         assert (times.num_samples, times.work.num_samples, times.work.num_batches) == (104, 104, 26)

@@ -225,7 +225,7 @@ FAULTS = [
     Fault("remote video that breaks off", _remote_video("cut"), FaultPolicy(samples="replace"), is_quick=True),
     Fault("remote video whose server stalls", _remote_video("stall"), FaultPolicy(samples="replace")),
     Fault("`SIGKILL` in `get_data`", _by_provider("kill"), is_quick=True),
-    Fault("`SIGKILL` in `get_data`", _by_provider("kill"), _RESTART),
+    Fault("`SIGKILL` in `get_data`", _by_provider("kill"), _RESTART, is_quick=True),
     Fault("segmentation fault in `get_data`", _by_provider("segfault")),
     Fault("segmentation fault in `get_data`", _by_provider("segfault"), _RESTART),
     Fault("`os._exit(7)` in `get_data`", _by_provider("exit")),
@@ -240,7 +240,10 @@ FAULTS = [
     ),
     *[
         Fault(
-            "a sample kills its worker each time", _by_provider("kill", 9), FaultPolicy(samples=name, restarts=2)
+            "a sample kills its worker each time",
+            _by_provider("kill", 9),
+            FaultPolicy(samples=name, restarts=2),
+            is_quick=name == "replace",
         )
         for name in _SAMPLES
     ],
@@ -259,6 +262,7 @@ FAULTS = [
         _by_script(lambda: with_shared_memory("40k"), True),
         FaultPolicy(restarts=1),
         limit_s=None,
+        is_quick=True,
     ),
     Fault("`ulimit -f` of 3000 KiB", _by_script(lambda: with_file_limit(3000), False), FaultPolicy(restarts=1)),
     *[

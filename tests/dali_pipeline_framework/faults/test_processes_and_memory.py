@@ -1,4 +1,4 @@
-"""What is left of a loader when its process ends, and what is said where shared memory is too small."""
+"""What is left of a loader when its process ends, and what is said where files may not be large enough."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 from loader_processes import (
     ENDS,
-    can_mount,
     end_loader,
     outcome,
     with_file_limit,
-    with_shared_memory,
 )
-from support.laws import some
 
 
 @pytest.mark.parametrize(
@@ -27,13 +24,6 @@ from support.laws import some
 )
 def test_neither_workers_nor_shared_memory_are_left(tmp_path: Path, method: str, end: str) -> None:
     end_loader(tmp_path, method, end)
-
-
-@some("size", ["40k", "6m"], {0})
-def test_little_shared_memory(tmp_path: Path, size: str) -> None:
-    if not can_mount():
-        pytest.skip("mounting a small /dev/shm needs the right to do so")
-    assert outcome(tmp_path, with_shared_memory(size)).startswith("100\n")
 
 
 @pytest.mark.wide

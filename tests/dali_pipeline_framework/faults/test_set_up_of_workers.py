@@ -80,14 +80,6 @@ def test_workers_that_stand_still_are_started_again(
     assert told[0].created - when_noted(tmp_path) < AFTER_S + AT_THE_LATEST_S
 
 
-def test_without_restarts_it_is_an_error(tmp_path: Path, undisturbed: list[Any]) -> None:
-    blocked, policy = BlockedSetUp(tmp_path), FaultPolicy(blocked_after=AFTER_S)
-    with loader_with(blocked, "input", policy, start_method="forkserver", num_workers=1) as loader:
-        with pytest.raises(WorkerDiedError, match=rf"stood still for .* while it was {STAGES['input']}"):
-            next(iter(loader))
-        assert time.time() - when_noted(tmp_path) < AFTER_S + AT_THE_LATEST_S
-
-
 def test_imports_are_no_standing_still(tmp_path: Path, undisturbed: list[Any]) -> None:
     for number in range(8):
         (tmp_path / f"slow_{tmp_path.name}_{number}.py").write_text("import time\ntime.sleep(0.2)\n")

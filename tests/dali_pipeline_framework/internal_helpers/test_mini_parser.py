@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast as python
+import functools
 import pickle
 
 import pytest
@@ -67,16 +68,12 @@ class TestLexer:
         names = ["android", "order", "nothing", "And", "OR", "Not", "and_"]
         assert tokens(" ".join(names)) == [("variable", name) for name in names]
 
-    @pytest.mark.parametrize("text", ["", " ", "\n\t "])
-    def test_nothing(self, text: str) -> None:
-        assert tokens(text) == []
-
     def test_positions(self) -> None:
-        lexer = Lexer("  ab <=c ")
-        assert [lexer.next_token().position for _ in range(5)] == [2, 5, 7, 9, 9]
+        lexer = Lexer("  ab <=c\n\t ")
+        assert [lexer.next_token().position for _ in range(5)] == [2, 5, 7, 11, 11]
 
     @pytest.mark.parametrize(
-        ("text", "position"), [("a $", 2), ("1.2.3", 0), ("a .", 2), ("!a", 0), ("a & b", 2), ("'a'", 0), ("٣", 0)]
+        ("text", "position"), [("a $", 2), ("1.2.3", 0), ("a .", 2), ("!a", 0), ("'a'", 0), ("٣", 0)]
     )
     def test_what_is_no_token(self, text: str, position: int) -> None:
         with pytest.raises(ValueError, match=f"at position {position}:"):
@@ -98,21 +95,14 @@ class TestTree:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("a", "'a'"),
-            ("((a))", "'a'"),
+            ("((a ))", "'a'"),
             ("a or b and c", "{'a' or {'b' and 'c'}}"),
-            ("a and b or c", "{{'a' and 'b'} or 'c'}"),
             ("a or b or c", "{{'a' or 'b'} or 'c'}"),
             ("a < b < c", "(('a' < 'b') < 'c')"),
-            ("not a == b", "not [('a' == 'b')]"),
             ("not -b < 10.5", "not [(-('b') < 10.5)]"),
             ("not a and b", "{not ['a'] and 'b'}"),
-            ("not not a", "not [not ['a']]"),
-            ("a == not b", "('a' == not ['b'])"),
             ("a == not b == c", "(('a' == not ['b']) == 'c')"),
             ("-not a", "-(not ['a'])"),
-            ("--a <= - (b)", "(-(-('a')) <= -('b'))"),
-            ("a ", "'a'"),
         ],
     )
     def test_of_an_expression(self, text: str, expected: str) -> None:
@@ -136,7 +126,7 @@ class TestTree:
 
 
 def as_python(tree: python.expr) -> AST:
-    """The tree of Python's parser, in our classes."""
+    """The tree of Python's parser, in our classes, with joins of two only."""
     if isinstance(tree, python.Name):
         return Variable(tree.id)
     if isinstance(tree, python.Constant):
@@ -147,21 +137,7 @@ def as_python(tree: python.expr) -> AST:
         symbols = {"Eq": "==", "NotEq": "!=", "Lt": "<", "Gt": ">", "LtE": "<=", "GtE": ">="}
         [operator], [right] = tree.ops, tree.comparators
         return Comparison(as_python(tree.left), symbols[type(operator).__name__], as_python(right))
-    return (And if isinstance(tree.op, python.And) else Or)(*map(as_python, tree.values))
-
-
-def binary(tree: AST) -> AST:
-    """The tree with joins of two only."""
-    if isinstance(tree, And | Or):
-        first, *rest = map(binary, tree.conditions)
-        for other in rest:
-            first = type(tree)(first, other)
-        return first
-    if isinstance(tree, Comparison):
-        return Comparison(binary(tree.val1), tree.comparison_type, binary(tree.val2))
-    if isinstance(tree, Not):
-        return Not(binary(tree.condition))
-    return UnaryMinus(binary(tree.value)) if isinstance(tree, UnaryMinus) else tree
+    return functools.reduce(And if isinstance(tree.op, python.And) else Or, map(as_python, tree.values))
 
 
 ATOMS = st.sampled_from(["a", "b", "cc", "0", "12", "3.5"])
@@ -179,38 +155,23 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=examples(80, 200), deadline=None)
+@settings(max_examples=examples(40, 200), deadline=None)
 def test_is_understood_as_python_does(text: str) -> None:
-    try:
-        expected = binary(as_python(python.parse(text, mode="eval").body))
-    except SyntaxError:
-        pytest.fail(f"no Python: {text}")
-    assert Parser(f"r = {text}").parse().expression == expected
+    assert Parser(f"r = {text}").parse().expression == as_python(python.parse(text, mode="eval").body)
 
 
 MALFORMED = [
     ("", 0, "expected the name of the result, got the end"),
-    ("  ", 2, "expected the name of the result, got the end"),
     ("r", 1, "expected '=' after 'r', got the end"),
-    ("r == a", 2, "expected '=' after 'r', got '=='"),
     ("r =", 3, r"expected a name, a number or '\(', got the end"),
     ("1 = a", 0, "expected the name of the result, got '1'"),
-    ("not = a", 0, "expected the name of the result, got 'not'"),
     ("r = (a", 6, r"expected '\)' for the '\(' at position 4, got the end"),
     ("r = a) and b", 5, r"expected an operator or the end, got '\)'"),
-    ("r = ()", 5, "expected a name, a number"),
     ("r = a b", 6, "expected an operator or the end, got 'b'"),
     ("r = 1e3", 5, "expected an operator or the end, got 'e3'"),
-    ("r = a = b", 6, "expected an operator or the end, got '='"),
     ("r = a.b", 5, "is no number"),
-    ("r = a - b", 6, "expected an operator or the end, got '-'"),
-    ("r = a (b)", 6, r"expected an operator or the end, got '\('"),
     ("r = a and", 9, "expected a name, a number"),
-    ("r = or a", 4, "expected a name, a number or '\\(', got 'or'"),
-    ("r = a == == b", 9, "expected a name, a number"),
-    ("r = not", 7, "expected a name, a number"),
     ("r = True", 4, "True is no field"),
-    ("r = a == False", 9, "False is no field"),
     ("True = a", 0, "True is no field"),
     ("r = a ! b", 6, "'!' does not belong here"),
     ("r = " + "(" * 2000 + "a" + ")" * 2000, 104, "nested more than 100 times"),
@@ -228,7 +189,7 @@ def test_malformed_text_is_refused_with_its_position(text: str, position: int, m
 
 
 @given(st.text("ab01.=!<>()- \n\tandortTrue$", max_size=20))
-@settings(max_examples=examples(100, 300), deadline=None)
+@settings(max_examples=examples(60, 300), deadline=None)
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     message = ""
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.child_processes import run_process
-from support.laws import spread
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError
@@ -58,15 +56,10 @@ def test_what_was_written_comes_back(tmp_path: Path) -> None:
     assert [line.state for line in lines] == [None, None, (0, 1)]
     first, second, third = lines
     assert 1.6e18 < first.loop == second.loop < first.time_ns < second.time_ns < third.loop < third.time_ns
-
-
-def test_lines_are_json(tmp_path: Path) -> None:
-    first, second, third = map(json.loads, written(tmp_path).read_text().splitlines())
-    times = {name: third.pop(name) for name in ("time_ns", "loop")}
-    assert all(type(value) is int for value in times.values())
+    _, of_json = map(json.loads, Path(third.path).read_text().splitlines()[1:])
     where = {"epoch": 0, "batch": 1, "state": [0, 1], "shard": [1, 3], "num_samples": 300, "order": "0f"}
-    assert third == {**where, "samples": [1, 3, 4], "replaced": [[33, 3]]}
-    assert [(line["samples"], line["state"]) for line in (first, second)] == [([5, 299], None), (None, None)]
+    times = {"time_ns": third.time_ns, "loop": third.loop}
+    assert of_json == {**where, **times, "samples": [1, 3, 4], "replaced": [[33, 3]]}
 
 
 def test_a_last_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
@@ -80,33 +73,9 @@ def test_a_last_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
     assert len(ledger_lines([tmp_path])) == 3
 
 
-def test_lines_that_are_no_json_any_more_are_damage(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    lines = path.read_bytes().splitlines(keepends=True)
-    for number, line in enumerate(lines):
-        for damaged in (b"\0" * len(line) + b"\n", line[: len(line) // 2] + b"\n", line[1:]):
-            path.write_bytes(b"".join([*lines[:number], damaged, *lines[number + 1 :]]))
-            with pytest.raises(FileError, match=rf"{path.name}' is damaged in line {number + 1}, or no ledger"):
-                certify([path])
-
-
-def test_a_line_that_was_taken_out_or_changed_speaks_against_exactness(tmp_path: Path) -> None:
-    writer = begun(tmp_path, shard=(0, 1), num_samples=4)
-    writer.note(0, 0, [0, 1])
-    writer.note(0, 1, [2, 3])
-    writer.close()
-    path = Path(writer.path)
-    assert certify([path]).is_exact
-    first, second = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first)
-    assert certify([path]).problems == ("epoch 0: missing: 2, 3",)
-    path.write_bytes(first + second.replace(b"[2,3]", b"[2,1]"))
-    assert certify([path]).problems == ("epoch 0: missing: 3", "epoch 0: delivered twice: 1")
-
-
 def test_no_ledger(tmp_path: Path) -> None:
     file = tmp_path / "a.ledger"
-    for content in (b"accvlabL\2\0\0\0\n" * 9, b'{"epoch":0}\n' * 9, b"7\n", b"[]\n", b'"begin"\n'):
+    for content in (b"accvlabL\2\0\0\0\n" * 9, b'{"epoch":0}\n' * 9, b"\0" * 50 + b"\n", b"7\n", b"[]\n"):
         file.write_bytes(content)
         words = "a.ledger' is damaged in line 1, or no ledger of this release"
         assert_refused(lambda: ledger_lines([file]), words, FileError)
@@ -128,37 +97,26 @@ def in_lines(*lines: str) -> bytes:
     return b"".join(line.encode() + b"\n" for line in lines)
 
 
-_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
-    max_leaves=4,
-)
 LINE: dict[str, Any] = {"epoch": 0, "batch": 0, "time_ns": 2, "loop": 1, "state": [0, 0], **ABOUT}
 LINE |= {"samples": [5, 299], "replaced": [[33, 3]]}
+VALUES = [None, True, 1.5, float("nan"), -1, -(2**63), 2**63, 10**30, -(10**4000), "", "a"]
+VALUES += [[], {}, [0, 1], ["a"], [2**63], [[5, 299]], [[10**30, 1]], [[]], {"0": 1}]
 
 
-@given(st.lists(st.dictionaries(st.sampled_from([*LINE, "path"]), _values, max_size=2), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from([*LINE, "path"]), st.sampled_from(VALUES), max_size=2),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_forged_values_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, forged: list[dict[str, Any]]
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "forged.ledger"
     file.write_bytes(in_lines(*[json.dumps(LINE | values) for values in forged]))
-    try:
+    with contextlib.suppress(FrameworkError):
         certify([file], num_samples=300)
-    except FrameworkError:
-        return
-
-
-@pytest.mark.parametrize("name", ["epoch", "batch", "time_ns", "loop", "num_samples", "samples", "replaced"])
-def test_large_numbers_are_read_or_refused(tmp_path: Path, name: str) -> None:
-    file = tmp_path / "forged.ledger"
-    for number in (-(2**63), 2**63, 10**30, -(10**4000)):
-        value = {"samples": [number], "replaced": [[number, number]]}.get(name, number)
-        file.write_bytes(in_lines(json.dumps(LINE | {name: value})))
-        try:
-            certify([file])
-        except FrameworkError:
-            continue
 
 
 FORGED: list[dict[str, Any]] = [
@@ -197,57 +155,35 @@ def test_any_bytes_are_read_or_refused(
     assert batches_of(lines)[:3] == BATCHES * is_valid
 
 
-def test_many_batches(tmp_path: Path) -> None:
+def test_batches_of_any_size_are_in_the_file_before_it_is_closed_and_no_file_stays_open(tmp_path: Path) -> None:
+    num_open = len(os.listdir("/proc/self/fd"))
+    batches = [[], [7], [*range(5000)], [0, 255, 2**32], [2**63 - 1]]
     writer = begun(tmp_path)
-    batches = [[*range(size % 211)] for size in range(1000)] + [[*range(5000)], [0, 255, 2**32], [2**63 - 1]]
     for batch, samples in enumerate(batches):
-        writer.note(0, batch, samples, [[samples[-1], 0]] if samples else [])
-    lines = ledger_lines([writer.path])  # before it is closed
-    writer.close()
-    expected = [((0, batch), each, {each[-1]: 0} if each else {}) for batch, each in enumerate(batches)]
-    assert batches_of(lines) == expected
+        writer.note(0, batch, samples)
+    assert batches_of(ledger_lines([tmp_path])) == [((0, batch), each, {}) for batch, each in enumerate(batches)]
+    del writer
+    assert len(os.listdir("/proc/self/fd")) <= num_open  # others may be closed meanwhile
 
 
 WRITING = """
-import itertools, logging, os, sys
+import itertools, os, sys
 from accvlab.dali_pipeline_framework.ledgers import LedgerWriter
 writer = LedgerWriter(sys.argv[1], {"shard": (0, 1), "num_samples": 10**6, "order": "o"})
 writer.begin_loop(None)
 for batch in itertools.count():
     writer.note(0, batch, [*range(batch, batch + 8)])
-    if not writer.is_on:
-        break
     os.write(1, b".")
 """
 
 
-@spread("num_told", [1, 3000], 1)
-def test_a_kill_loses_nothing(tmp_path: Path, num_told: int) -> None:
+def test_a_kill_loses_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITING, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)}) as process:
         assert process.stdout is not None
-        told = process.stdout.read(num_told)
+        told = process.stdout.read(1)
         process.kill()
         told += process.stdout.read()
     lines = ledger_lines([tmp_path])
     assert len(told) <= len(lines) <= len(told) + 1
     assert batches_of(lines) == [((0, batch), [*range(batch, batch + 8)], {}) for batch in range(len(lines))]
-
-
-def test_a_writer_that_is_not_closed_leaves_no_open_file(tmp_path: Path) -> None:
-    num_open = len(os.listdir("/proc/self/fd"))
-    begun(tmp_path).note(0, 0, [7])
-    assert len(os.listdir("/proc/self/fd")) <= num_open  # others may be closed meanwhile
-    assert batches_of(ledger_lines([tmp_path])) == [((0, 0), [7], {})]
-
-
-def test_a_limit_of_the_size_of_files_leaves_whole_lines(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WRITING, str(tmp_path)]
-    done = run_process(
-        command,
-        env={"PYTHONPATH": ":".join(sys.path)},
-        timeout=100,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, 2**19)),
-    )
-    assert done.stderr.count("No space left on device") == 1
-    assert len(ledger_lines([tmp_path])) == len(done.stdout) > 2000

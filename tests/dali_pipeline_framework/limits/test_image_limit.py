@@ -6,8 +6,6 @@ import contextlib
 import io
 import struct
 import sys
-import time
-import timeit
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +23,7 @@ from support.array_samples import group_of
 from support.arrays import DT
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup, limits
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import image_arrays
 from accvlab.dali_pipeline_framework.limits import file_limits
@@ -97,7 +95,6 @@ def test_damaged_files_have_a_size_or_none(content: bytes, data: st.DataObject) 
     end = data.draw(st.integers(begin, min(len(content), 400)))
     size = claimed_size(as_array(content[:begin] + data.draw(st.binary(max_size=20)) + content[end:]))
     assert size is None or min(size) >= 0
-    assert claimed_size(as_array(data.draw(st.binary(max_size=60)))) is None or True
 
 
 def claiming(height: int, width: int) -> dict[str, bytes]:
@@ -183,7 +180,6 @@ def test_headers_are_found_where_decoders_find_them(ahead: str) -> None:
     sizes = decoded_by(content)
     assert sizes or kind == "png"
     assert {*sizes.values(), claimed_size(content)} == {SIZE}
-    begin_s = time.monotonic()
     large = as_array(with_ahead(ahead, claiming(65_500, 65_500)[kind]))
     message = "65500 x 65500 pixels, more than the limit"
     assert message in too_large(large)
@@ -191,7 +187,6 @@ def test_headers_are_found_where_decoders_find_them(ahead: str) -> None:
         image_arrays.decoded_image(large)
     with pytest.raises(FieldValueError, match=f"{message}|Corrupt JPEG data"):
         image_arrays.ImageFile.opened(large).decoded()
-    assert time.monotonic() - begin_s < 100
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -253,17 +248,3 @@ def test_sample_and_field_are_named(run: str, is_declared: bool) -> None:
             next(batches)
     assert "sample 5" in str(failed.value).lower()
     assert "cameras[1].image" in str(failed.value)
-
-
-def test_the_limit_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 1960)
-    assert "53 x 37" in too_large(as_array(FILES["png"]))
-    limits.set_most_image_pixels(1961)
-    assert too_large(as_array(FILES["png"])) == ""
-
-
-def test_it_costs_next_to_nothing() -> None:
-    for name in ("jpeg with EXIF data", "png"):
-        content = as_array(FILES[name])
-        best_s = min(timeit.repeat(lambda content=content: too_large(content), number=300, repeat=10))
-        assert best_s / 300 < 60e-6  # about 4 microseconds; decoding takes milliseconds

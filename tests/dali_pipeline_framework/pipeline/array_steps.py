@@ -105,22 +105,19 @@ class Doubles(ArrayStep):
         return data_empty
 
     def _misbehave(self, data: SampleDataGroup) -> None:
-        if self._does == "raises":
-            raise KeyError("no such thing")
-        if self._does == "changes":
-            data["pair"] += 1
-        if self._does == "exits":
-            raise SystemExit(3)
-        if self._does == "panics":
-            raise Panic
-        if self._does == "dtype":
-            data["pair"] = data["pair"].astype(np.float64)
-        if self._does == "rank":
-            data["cameras"][1]["gain"] = data["cameras"][1]["gain"][None]
-        if self._does == "name":
-            data.add_data_field("more", DT.FLOAT)
-        if self._does == "none":
-            data["pair"] = None
+        match self._does:
+            case "raises":
+                raise KeyError("no such thing")
+            case "exits":
+                raise SystemExit(3)
+            case "panics":
+                raise Panic
+            case "dtype":
+                data["pair"] = data["pair"].astype(np.float64)
+            case "rank":
+                data["cameras"][1]["gain"] = data["cameras"][1]["gain"][None]
+            case "none":
+                data["pair"] = None
 
 
 class Unpicklable(Doubles):

@@ -13,8 +13,10 @@ import psutil
 import pytest
 from nvidia.dali import backend
 from nvidia.dali.types import DALIDataType
+from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
+from support.refusals import assert_refused
 from support.samplers import ShortEndSampler
 from support.steps import KeepsFormat
 from support.warnings_of_product import of_product
@@ -36,40 +38,34 @@ from accvlab.dali_pipeline_framework.pipeline import (
     SampleDataGroup,
 )
 
+EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
 needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable here")
 
 
 class OwnCallable(CallableBase):
     """Keeps attributes under names that the base class knows, too."""
 
-    def __init__(self, batch_size: int, value: Any = None) -> None:
+    used_sample_data_structure = IndexProvider().sample_data_structure
+    length = 10
+
+    def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
         self.has_epochs = True
-        self.value = value
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        return IndexProvider().sample_data_structure
 
     def __call__(self, sample_info: Any) -> tuple[Any, ...]:
         if sample_info.idx_in_epoch >= 10:
             raise StopIteration
-        return (np.int64(sample_info.idx_in_epoch) if self.value is None else self.value,)
-
-    @property
-    def length(self) -> int:
-        return 10
+        return (np.int64(sample_info.idx_in_epoch),)  # NumPy's scalars are good
 
 
 class OwnIterable(IterableBase):
+    used_sample_data_structure = IndexProvider().sample_data_structure
+    length = 3
+
     def __init__(self) -> None:
         self.current_sample_indices = None
         self.num_batches_per_epoch = 3
         self.next = 0
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        return IndexProvider().sample_data_structure
 
     def __iter__(self) -> OwnIterable:
         self.next = 0
@@ -80,10 +76,6 @@ class OwnIterable(IterableBase):
             raise StopIteration
         self.next += 1
         return ([np.array(self.next * 10 + slot) for slot in range(2)],)
-
-    @property
-    def length(self) -> int:
-        return 3
 
 
 def test_own_inputs_may_set_what_the_base_knows() -> None:
@@ -116,20 +108,17 @@ def test_an_iterable_may_make_a_generator_in_each_epoch(py_num_workers: int) -> 
         assert indices(iterator) == [[2, 2], [12, 12]]
 
 
-@pytest.mark.parametrize("parallel", [True, False])
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [(3, "expected an array, got int"), ([1], "expected an array, got list"), ("x", "got str"), (None, None)],
-)
-def test_values_that_are_no_arrays_are_named_alike_in_both_modes(
-    value: Any, message: str | None, parallel: bool
-) -> None:
-    with make_iterator(OwnCallable(2, value), definition={"use_parallel_external_source": parallel}) as iterator:
-        if message is None:  # NumPy scalars are good
-            assert len(indices(iterator)) == 5
-            return
-        with pytest.raises(SourceError, match=message):
-            next(iter(iterator))
+@each_value(value=[3, [1], "x"], parallel=[True, False])
+def test_values_that_are_no_arrays_are_named_alike_in_both_modes(value: Any, parallel: bool) -> None:
+    class NotAnArray(OwnCallable):
+        def __call__(self, sample_info: Any) -> tuple[Any, ...]:
+            return (value,) if sample_info.iteration == 3 else super().__call__(sample_info)
+
+    with make_iterator(NotAnArray(2), definition={"use_parallel_external_source": parallel}) as iterator:
+        epoch = iter(iterator)
+        assert [next(epoch)["index"].tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+        words = f"epoch 0, batch 3, slot 0):\n  - index: expected an array, got {type(value).__name__}"
+        assert_refused(lambda: next(epoch), words, SourceError)
 
 
 class Drawing(KeepsFormat):
@@ -165,11 +154,10 @@ def test_cuda_is_not_initialised_in_this_process(monkeypatch: pytest.MonkeyPatch
     assert backend.IsDriverInitialized() == was_initialised
 
 
-@pytest.mark.parametrize("output_type", ["tensor", ["torch"]])
-def test_an_iterator_that_could_not_be_made_leaves_the_pipeline_alone(output_type: object) -> None:
+def test_an_iterator_that_could_not_be_made_leaves_the_pipeline_alone() -> None:
     pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(py_num_workers=1)
-    with pytest.raises(SettingError, match="`output_type` must be one of"):
-        DALIStructuredOutputIterator(None, pipeline, output_type=output_type)
+    words = "`output_type` must be one of"
+    assert_refused(lambda: DALIStructuredOutputIterator(None, pipeline, output_type="tensor"), words)
     gc.collect()
     with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
         assert indices(iterator, 1) == [[0, 1, 2, 3]]
@@ -192,85 +180,67 @@ def test_pipelines_that_were_never_made_or_run_leave_no_files_open() -> None:
     assert psutil.Process().num_fds() <= before
 
 
-def test_a_failure_while_a_batch_is_scheduled_names_that_batch() -> None:
-    class NotAnArray(OwnCallable):
-        def __call__(self, sample_info: Any) -> tuple[Any, ...]:
-            if sample_info.iteration == 3:
-                return ({"no": "array"},)
-            return super().__call__(sample_info)
-
-    with make_iterator(NotAnArray(2), py_num_workers=1) as iterator:
-        epoch = iter(iterator)
-        assert [next(epoch)["index"].tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
-        with pytest.raises(SourceError, match=r"epoch 0, batch 3, slot 0\):\n  - index: expected an array"):
-            next(epoch)
-
-
 class TestBatchSizesThatDiffer:
     """The published inputs do not compare their batch size with that of the pipeline."""
 
-    @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize(
-        ("own", "batch_size", "expected"),
+        ("own", "batch_size", "shard", "expected", "dropped"),
         [
-            (1, 2, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]),
-            (4, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
-            (2, 11, [[*range(11)]]),
-            (2, 12, []),
+            (4, 3, (0, 1), [[0, 1, 2], [3, 4, 5], [6, 7, 8]], "the last 2 of the 11"),
+            (2, 11, (0, 1), [[*range(11)]], "none of the 11"),
+            (2, 12, (0, 1), [], "the last 11 of the 11"),
+            (1, 2, (1, 2), [[5, 6], [7, 8]], "the last 1 of the 5"),
         ],
     )
     def test_of_a_shuffled_sharded_input(
-        self, own: int, batch_size: int, expected: list[list[int]], workers: int
+        self, own: int, batch_size: int, shard: tuple[int, int], expected: list[list[int]], dropped: str
     ) -> None:
-        data_input = ShuffledShardedInputCallable(IndexProvider(11), own)
-        dropped = 11 % batch_size
+        data_input = ShuffledShardedInputCallable(IndexProvider(11), own, *shard)
         message = (
             f"was created with batch_size={own}, the pipeline has batch_size={batch_size}. The order of the "
-            f"samples is the same; an epoch has {len(expected)} batches of {batch_size} and drops "
-            f"{f'the last {dropped}' if dropped else 'none'} of the 11 samples of this shard"
+            f"samples is the same; an epoch has {len(expected)} batches of {batch_size} and drops {dropped} "
+            f"samples of this shard"
         )
         with pytest.warns(UserWarning, match=re.escape(message)) as caught:
-            iterator = make_iterator(data_input, batch_size=batch_size, py_num_workers=workers)
+            iterator = make_iterator(data_input, batch_size=batch_size)
         assert len(of_product(caught)) == 1
         with iterator:
             assert len(iterator) == len(expected)
             assert indices(iterator) == indices(iterator) == expected
-        assert data_input.length == 11 // own
-
-    def test_of_a_shuffled_sharded_input_on_shards(self) -> None:
-        delivered = []
-        for shard in range(2):
-            data_input = ShuffledShardedInputCallable(IndexProvider(11), 1, shard, 2, True, 7)
-            with pytest.warns(UserWarning, match="drops the last 1 of the 5 samples"):
-                iterator = make_iterator(data_input, batch_size=2, py_num_workers=0)
-            with iterator:
-                delivered += [index for batch in indices(iterator) for index in batch]
-        order = np.random.default_rng(7).permutation(11)
-        assert delivered == [*order[:4], *order[5:9]]
-
-    def test_where_the_last_batch_is_completed(self) -> None:
-        data_input = ShuffledShardedInputCallable(IndexProvider(11), 1, last_batch="pad")
-        with pytest.raises(
-            SettingError, match=r"must be equal with last_batch='pad': .* 1 samples .* batch_size=2"
-        ):
-            make_iterator(data_input, batch_size=2)
 
     def test_of_an_iterable_whose_batches_are_smaller(self) -> None:
-        data_input = SamplerInputIterable(IndexProvider(16), SequenceSampler(2, [8, 8], 0, randomize=False))
         with pytest.warns(UserWarning, match="delivers batches of 2 samples .* batch_size=3: batches have 2"):
-            iterator = make_iterator(data_input, batch_size=3, py_num_workers=1)
+            iterator = make_iterator(of_sequences(SamplerInputIterable), batch_size=3, py_num_workers=1)
         with iterator:
             assert indices(iterator, 2) == [[0, 8], [1, 9]]
-        with pytest.raises(SettingError, match="SamplerInputIterable is set up for 2 samples per batch"):
-            make_iterator(data_input, batch_size=1)
 
     def test_of_an_own_input_the_pipeline_s_counts(self) -> None:
-        data_input = OwnCallable(8)
-        data_input.batch_size = 8  # of all shards, which is what this class means by it
+        data_input = OwnCallable(8)  # of all shards, which is what this class means by it
         with pytest.warns(UserWarning, match="has batch_size=8, the pipeline has batch_size=4, which counts"):
             iterator = make_iterator(data_input, batch_size=4, py_num_workers=0)
         with iterator:
-            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+            assert indices(iterator) == EIGHT
+
+    @pytest.mark.parametrize(
+        ("make", "size", "words"),
+        [
+            (SamplerInputIterable, 1, "SamplerInputIterable is set up for 2 samples per batch"),
+            (SamplerInputCallable, 8, "set up for 2 samples per batch ... batch_size=8"),
+            (lambda *_: padded(), 2, "must be equal with last_batch='pad': ... 1 samples ... batch_size=2"),
+            (lambda *_: WithGenerator(), None, "`batch_size` must be given"),
+        ],
+    )
+    def test_others_are_refused(self, make: Any, size: int | None, words: str) -> None:
+        definition = PipelineDefinition(of_sequences(make))
+        assert_refused(lambda: definition.get_dali_pipeline(batch_size=size), words)
+
+
+def padded() -> ShuffledShardedInputCallable:
+    return ShuffledShardedInputCallable(IndexProvider(11), 1, last_batch="pad")
+
+
+def of_sequences(kind: Any) -> Any:
+    return kind(IndexProvider(16), SequenceSampler(2, [8, 8], 0, randomize=False))
 
 
 class InAnyOrder(SamplerBase):
@@ -294,10 +264,9 @@ class InAnyOrder(SamplerBase):
         return batch
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.wide)])
-def test_workers_have_the_order_that_a_sampler_had_in_the_main_process(method: str) -> None:
+def test_workers_have_the_order_that_a_sampler_had_in_the_main_process() -> None:
     source = SamplerInputCallable(IndexProvider(22), InAnyOrder(), 33, 4)
-    with make_iterator(source, batch_size=2, py_num_workers=2, py_start_method=method) as iterator:
+    with make_iterator(source, batch_size=2, py_num_workers=2) as iterator:
         epochs = [indices(iterator) for _ in range(3)]
     assert [sorted(np.concatenate(epoch).tolist()) for epoch in epochs] == [[*range(22)]] * 3
     assert epochs[0] != epochs[1]
@@ -314,16 +283,11 @@ def test_an_iterable_takes_a_smaller_batch_of_its_sampler() -> None:
     ]
 
 
-@pytest.mark.parametrize("num_batches", [2, 5])
-def test_ways_to_run_a_pipeline_are_not_mixed_as_with_dali(num_batches: int) -> None:
-    pipeline = PipelineDefinition(OwnCallable(2)).get_dali_pipeline(batch_size=2, py_num_workers=0, device_id=None)
-    try:
-        for _ in range(num_batches):
-            pipeline.run()
-        if num_batches == 5:
-            with pytest.raises(StopIteration):
-                pipeline.run()
-        with pytest.raises(GraphError, match="Mixing pipeline API type"):
-            pipeline.outputs()
-    finally:
-        pipeline.close()
+def test_ways_to_run_a_pipeline_are_not_mixed_as_with_dali() -> None:
+    pipeline = PipelineDefinition(OwnCallable(2)).get_dali_pipeline(batch_size=2, py_num_workers=0)
+    for _ in range(5):
+        pipeline.run()
+    with pytest.raises(StopIteration):
+        pipeline.run()
+    assert_refused(pipeline.outputs, "Mixing pipeline API type", GraphError)
+    pipeline.close()

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support import pipelines
-from support.laws import each_value
 from support.pipelines import indices, shuffled
-from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
+from support.providers import IndexProvider, NumberProvider, SlowIndexProvider
+from support.random_steps import each_camera
+from support.refusals import assert_refused
 from support.samplers import EndlessSampler, EpochSampler
-from support.start_methods import FORKED
+from support.steps import Doubler
 
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
 # Epochs end and are left while several workers load.
@@ -43,11 +44,9 @@ def test_two_epochs_deliver_what_two_epochs_should(method: str, num_workers: int
         ({"use_parallel_external_source": False}, {}),
         ({}, {"py_num_workers": 0}),
         ({"prefetch_queue_depth": 5}, {"prefetch_queue_depth": 3}),
-        ({}, {"prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1}}),
         ({}, {"exec_dynamic": False}),
         ({}, {"exec_async": False}),
         ({"use_parallel_external_source": False}, {"exec_async": False, "exec_pipelined": False}),
-        ({}, {"enable_conditionals": True}),
     ],
 )
 def test_epochs_and_breaks_are_the_same_however_it_runs(definition: dict, pipeline: dict) -> None:
@@ -59,9 +58,9 @@ def test_epochs_and_breaks_are_the_same_however_it_runs(definition: dict, pipeli
         assert indices(iterator) == permutation(2)
 
 
-@each_value(num_before_break=[1, 2, 3, 4, 5], method=FORKED)
-def test_a_new_loop_after_a_break_starts_the_next_epoch(method: str, num_before_break: int) -> None:
-    with make_iterator(shuffled(IndexProvider(22), shuffle=True), py_start_method=method) as iterator:
+@pytest.mark.parametrize("num_before_break", [1, 3, 5])
+def test_a_new_loop_after_a_break_starts_the_next_epoch(num_before_break: int) -> None:
+    with make_iterator(shuffled(IndexProvider(22), shuffle=True)) as iterator:
         for epoch in range(3):
             assert indices(iterator, num_before_break) == permutation(epoch)[:num_before_break]
         assert indices(iterator) == permutation(3)
@@ -133,65 +132,38 @@ def test_a_limited_sampler_ends_and_says_why_it_cannot_go_on() -> None:
         assert len(iterator) == 3
         assert len(indices(iterator, 2)) == 2
         assert len(indices(iterator)) == 1  # the rest: nothing is lost by the break
-        with pytest.raises(RuntimeError, match="maximum number of iterations is used up"):
-            indices(iterator)
+        assert_refused(lambda: indices(iterator), "maximum number of iterations is used up", RuntimeError)
 
 
-@pytest.mark.parametrize("method", FORKED)
-def test_sequences_are_streamed_by_several_workers(method: str) -> None:
-    sampler = SequenceSampler(4, [3, 5, 2, 4, 6], 11)
-    expected = SequenceSampler(4, [3, 5, 2, 4, 6], 11)
-    data_input = SamplerInputCallable(IndexProvider(20), sampler, None)
-    with make_iterator(data_input, py_start_method=method, py_num_workers=3) as iterator:
-        assert indices(iterator, 40) == [expected.get_next_batch_indices() for _ in range(40)]
+def test_the_length_is_that_given_or_unknown() -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider(22))).get_dali_pipeline(num_threads=1)
+    with DALIStructuredOutputIterator(7, pipeline, output_type="numpy") as iterator:
+        assert len(iterator) == 7
+        assert len(indices(iterator)) == 5
+    with make_iterator(SamplerInputIterable(IndexProvider(10), EndlessSampler()), batch_size=4) as iterator:
+        assert_refused(lambda: len(iterator), "Pass `num_batches_in_epoch`", TypeError)
 
 
-@pytest.mark.parametrize("method", FORKED)
-def test_several_workers_load_and_draw_different_numbers(method: str) -> None:
-    with make_iterator(shuffled(PidProvider(48), 8), py_start_method=method, py_num_workers=3) as iterator:
-        batches = [*iterator]
-    assert len({int(pid) for batch in batches for pid in batch["pid"]}) == 3
-    draws = [int(draw) for batch in batches for draw in batch["draw"]]
-    assert len(set(draws)) == len(draws)
-
-
-class TestLength:
-    def test_a_given_one_wins(self) -> None:
-        pipeline = PipelineDefinition(shuffled(IndexProvider(22))).get_dali_pipeline(num_threads=1)
-        with DALIStructuredOutputIterator(7, pipeline, output_type="numpy") as iterator:
-            assert len(iterator) == 7
-            assert len(indices(iterator)) == 5
-
-    def test_of_an_endless_stream_is_unknown(self) -> None:
-        data_input = SamplerInputIterable(IndexProvider(10), EndlessSampler())
-        with (
-            make_iterator(data_input, batch_size=4) as iterator,
-            pytest.raises(TypeError, match="Pass `num_batches_in_epoch`"),
-        ):
-            len(iterator)
-
-
-def test_start_py_workers_can_be_called_first() -> None:
-    pipeline = PipelineDefinition(shuffled(NumberProvider(8))).get_dali_pipeline(
-        num_threads=1, py_num_workers=2, py_start_method="fork"
-    )
-    pipeline.start_py_workers()
-    pipeline.start_py_workers()
+def test_workers_can_be_started_first() -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(num_threads=1, py_num_workers=2)
+    for _ in range(2):
+        pipeline.start_py_workers()
     pipeline.build()
     with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
         assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_run_delivers_the_fields_in_flat_order() -> None:
-    definition = PipelineDefinition(shuffled(NumberProvider(8)))
-    pipeline = definition.get_dali_pipeline(num_threads=1)
-    outputs = pipeline.run()
-    names = definition.check_and_get_output_data_structure().field_names_flat
-    assert names == (
-        "index", "pair", "name", "cameras.[0].label", "cameras.[0].gain", "cameras.[1].label", "cameras.[1].gain",
-    )  # fmt: skip
-    values = dict(zip(names, (np.asarray(output.as_tensor()) for output in outputs), strict=True))
-    assert values["index"].tolist() == [0, 1, 2, 3]
-    assert values["cameras.[1].gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
-    assert values["name"].tobytes() == b"\0\0" + b"x\0" + b"xx" + b"\0\0"
+@pytest.mark.parametrize(("steps", "factor"), [([], 1), ([each_camera(Doubler("gain"))], 2)], ids=["", "folded"])
+def test_run_delivers_the_fields_in_flat_order(steps: list[Any], factor: int) -> None:
+    definition = PipelineDefinition(shuffled(NumberProvider(8)), steps)
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0)
+    outputs = [np.asarray(output.as_tensor()) for output in pipeline.run()]
     pipeline.close()
+    cameras = (f"cameras.[{camera}].{name}" for camera in range(2) for name in ("label", "gain"))
+    names = definition.check_and_get_output_data_structure().field_names_flat
+    assert names == ("index", "pair", "name", *cameras)
+    values = dict(zip(names, outputs, strict=True))
+    assert values["index"].tolist() == [0, 1, 2, 3]
+    assert values["cameras.[1].gain"].tolist() == [factor * gain for gain in (0.5, 1.5, 2.5, 3.5)]
+    assert values["name"].tobytes() == b"\0\0" + b"x\0" + b"xx" + b"\0\0"
+    assert pipeline.max_batch_size == 4

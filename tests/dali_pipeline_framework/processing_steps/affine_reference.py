@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import nvidia.dali.fn as fn
-import pytest
-from nvidia.dali import types
+from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 
 Draw = Callable[[float, float], float]
 Border = A.ShiftToAlignWithOriginalImageBorder.Border
-
-
-class NamedDraws:
-    """Replaces `fn.random.uniform`: gives the samples their numbers by name, in the order of the names.
-
-    Attributes:
-        ranges: What was drawn from, in order.
-    """
-
-    def __init__(
-        self, patch: pytest.MonkeyPatch, samples: Sequence[Mapping[str, float]], names: Sequence[str]
-    ) -> None:
-        self.ranges: list[list[float]] = []
-        self._samples = samples
-        self._names = names
-        patch.setattr(fn.random, "uniform", self)
-
-    def __call__(self, *, range: Any) -> Any:  # the name of DALI's argument
-        name = self._names[len(self.ranges)]
-        self.ranges.append([*range])
-        numbers = [np.array(sample[name], np.float32) for sample in self._samples]
-        return fn.external_source(lambda: numbers, batch=True)
 
 
 @contextmanager
@@ -58,16 +35,68 @@ def given_draws(shares: np.ndarray) -> Iterator[list[tuple[float, float]]]:
         yield ranges
 
 
-@contextmanager
-def constant_draws(share: float) -> Iterator[None]:
-    """All of DALI's uniform numbers are at this share of their range."""
+# --- random steps of the transformer ---------------------------------------------------------------------
 
-    def uniform(*, range: Any, shape: Any = ()) -> Any:
-        low, high = map(float, range)
-        return types.Constant(np.full(shape, low + share * (high - low), np.float32), device="cpu")
 
-    with mock.patch.object(fn.random, "uniform", uniform):
-        yield
+def numbers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, width=16)
+
+
+def ordered(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(values, values).map(sorted)
+
+
+def ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Least and greatest of one value, or only the least."""
+    return ordered(values) | values.map(lambda least: [least, None])
+
+
+def pair_ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    both = st.tuples(ordered(values), ordered(values)).map(lambda axes: [*map(list, zip(*axes, strict=True))])
+    return both | both.map(lambda limits: [limits[0], None])
+
+
+def transformations(
+    probs: Any, offset_px: float, scaling: tuple[float, float], turning_deg: tuple[float, float] | None = None
+) -> st.SearchStrategy[Any]:
+    """Up to three transformations along the axes, and up to two more that rotate or shear by up to some angles."""
+    scalings, signs = pair_ranges(numbers(*scaling)), st.sampled_from([(1, 1), (-1, 1), (1, -1), (-1, -1)])
+    along_axes = st.one_of(
+        st.builds(lambda prob, two: A.Translation(prob, *two), probs, pair_ranges(numbers(-offset_px, offset_px))),
+        st.builds(lambda prob, two: A.UniformScaling(prob, *two), probs, ranges(numbers(*scaling))),
+        st.builds(lambda prob, two: A.NonUniformScaling(prob, *two), probs, scalings),
+        st.builds(lambda p, two, each: A.NonUniformScaling(p, np.multiply(two[0], each)), probs, scalings, signs),
+        st.builds(A.ShiftInsideOriginalImage, probs, st.booleans(), st.booleans()),
+        st.builds(A.ShiftToAlignWithOriginalImageBorder, probs, st.sampled_from(Border)),
+    )
+    chains = with_selections(probs, along_axes, 3)
+    if turning_deg is None:
+        return chains
+    rotations, shearings = (numbers(-angle, angle) for angle in turning_deg)
+    turning = st.one_of(
+        st.builds(lambda prob, two: A.Rotation(prob, *two), probs, ranges(rotations)),
+        st.builds(lambda prob, two: A.Shearing(prob, *two), probs, pair_ranges(shearings)),
+    )
+    return st.tuples(chains, with_selections(probs, turning, 2)).map(lambda two: two[0] + two[1])
+
+
+def with_selections(probs: Any, steps: st.SearchStrategy[Any], max_size: int) -> st.SearchStrategy[Any]:
+    def selections(steps: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        options = st.lists(st.lists(steps, max_size=2), min_size=1, max_size=3)
+        shares = {1: [1.0], 2: [0.25, 0.75], 3: [0.5, 0.0, 0.5]}
+        return st.builds(lambda prob, several: A.Selection(prob, shares[len(several)], several), probs, options)
+
+    inner = selections(steps)
+    return st.lists(steps | inner | selections(steps | inner), max_size=max_size)
+
+
+resizings = st.sampled_from(
+    [(A.ResizingMode.STRETCH, None)]
+    + [(mode, anchor) for mode in (A.ResizingMode.PAD, A.ResizingMode.CROP) for anchor in A.ResizingAnchor]
+)
+
+
+# --- their matrices --------------------------------------------------------------------------------------
 
 
 def shares_as_draws(shares: Sequence[float]) -> Draw:

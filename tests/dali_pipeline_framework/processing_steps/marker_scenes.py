@@ -8,6 +8,7 @@ pixels, without knowing where it should be.
 from __future__ import annotations
 
 import attrs
+import cv2
 import numpy as np
 
 COLORS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1]], float)
@@ -80,20 +81,10 @@ def make_scene(seed: int, sizes_hw: list[tuple[int, int]]) -> Scene:
     return Scene(np.concatenate(points), ego_to_world, tuple(cameras))
 
 
-def _rotation(rng: np.random.Generator, angles: list[float]) -> np.ndarray:
-    """About the axes x, y and z by these angles and up to 0.3 more."""
-    matrix = np.eye(3)
-    for axis, angle in enumerate(np.array(angles) + rng.uniform(-0.3, 0.3, 3)):
-        one = np.eye(3)
-        first, second = [other for other in range(3) if other != axis]
-        one[[first, first, second, second], [first, second, first, second]] = [
-            np.cos(angle),
-            -np.sin(angle),
-            np.sin(angle),
-            np.cos(angle),
-        ]
-        matrix = one @ matrix
-    return matrix
+def _rotation(rng: np.random.Generator, vector: list[float]) -> np.ndarray:
+    """By a vector, and up to 0.3 radians more about each axis."""
+    rotation, _ = cv2.Rodrigues(np.array(vector) + rng.uniform(-0.3, 0.3, 3))
+    return rotation
 
 
 def _pixels(rng: np.random.Generator, hw: tuple[int, int]) -> np.ndarray:

@@ -1,136 +1,23 @@
-"""Runs steps on one batch of values that a test writes down, in a bare DALI pipeline."""
+"""Runs steps on trees of arrays, in a bare pipeline of DALI, and on images in both forms."""
 
 from __future__ import annotations
 
-import itertools
-import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
 import numpy as np
-from nvidia.dali import fn, pipeline_def
+import nvidia.dali.fn as fn
+from nvidia.dali.pipeline import pipeline_def
 from support.array_samples import sample_of
-from support.arrays import ArrayProvider
 from support.graphs import of_pipeline
 
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
+from accvlab.dali_pipeline_framework import testing
+from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
+from accvlab.dali_pipeline_framework.testing import StepRun
 
 Tree = Mapping[str | int, Any]
-
-
-@attrs.frozen
-class BatchRun:
-    """What came out of one batch: by flat name a list with one array per sample, and the layouts."""
-
-    values: dict[str, list[np.ndarray]]
-    layouts: dict[str, str]
-
-    def __getitem__(self, name: str) -> list[np.ndarray]:
-        return self.values[name]
-
-
-def run_steps(
-    steps: PipelineStepBase | Sequence[PipelineStepBase],
-    fields: Mapping[str | int, Any],
-    *,
-    layouts: Mapping[str, str] | None = None,
-    device_id: int | None = None,
-    gpu_fields: Sequence[str] = (),
-    conditionals: bool = False,
-    seed: int = 1,
-    run: RunWhere = "graph",
-) -> BatchRun:
-    """Run steps on one batch.
-
-    Args:
-        steps: One or several.
-        fields: As those of an `ArrayProvider`: one value per sample.
-        layouts: Layouts of fields, by flat name, of what goes in.
-        device_id: GPU of the pipeline; None for none.
-        gpu_fields: Flat names of fields that are on the GPU when the steps get them.
-        conditionals: Whether DALI's conditionals are enabled.
-        seed: Of DALI's generators.
-        run: "workers" for the forms of the steps for arrays, with NumPy's global generator.
-    """
-    provider = ArrayProvider(fields)
-    samples = [provider.get_data(index).get_data() for index in range(provider.get_number_of_samples())]
-    several = [steps] if isinstance(steps, PipelineStepBase) else [*steps]
-    if run == "workers":
-        return _on_arrays(several, provider.sample_data_structure, samples)
-    options = {"device_id": device_id, "enable_conditionals": conditionals, "seed": seed}
-    blueprint = provider.sample_data_structure
-    output, [batch] = _in_graph(several, blueprint, [samples], options, gpu_fields, layouts or {})
-    names = output.field_names_flat
-    return BatchRun(
-        {name: values for name, (values, _, _) in zip(names, batch, strict=True)},
-        {name: layout for name, (_, layout, _) in zip(names, batch, strict=True)},
-    )
-
-
-def _in_graph(
-    steps: Sequence[Any],
-    blueprint: SampleDataGroup,
-    batches: Sequence[Sequence[Sequence[Any]]],
-    options: Mapping[str, Any],
-    gpu_fields: Sequence[str],
-    layouts: Mapping[str, str],
-) -> tuple[SampleDataGroup, list[list[tuple[list[np.ndarray], str, Any]]]]:
-    """Run steps on batches; return the group of nodes, and per batch and field the values, layout and type."""
-    names = blueprint.field_names_flat
-    columns = [
-        [[np.asarray(value) for value in column] for column in zip(*batch, strict=True)] for batch in batches
-    ]
-    outputs: list[SampleDataGroup] = []
-
-    @do_not_convert
-    def placed() -> SampleDataGroup:
-        data = blueprint.get_empty_like_self()
-        nodes = []
-        for name, of_batches in zip(names, zip(*columns, strict=True), strict=True):
-            node = fn.external_source(_in_turn(of_batches), batch=True, layout=layouts.get(name))
-            nodes.append(node.gpu() if name in gpu_fields else node)
-        data.set_data(nodes)
-        return data
-
-    @pipeline_def(batch_size=len(batches[0]), num_threads=1, prefetch_queue_depth=1, **options)
-    def bare() -> tuple[Any, ...]:
-        data = placed()
-        for step in steps:
-            data = step(data)
-        outputs[:] = [data]
-        return tuple(data.get_data())
-
-    def run(pipeline: Any) -> list[Any]:
-        found = []
-        for _ in batches:
-            fields = [field.as_cpu() for field in pipeline.run()]
-            found.append([([np.array(value) for value in each], each.layout(), each.dtype) for each in fields])
-        return found
-
-    results = of_pipeline(bare, run)
-    return outputs[0], results
-
-
-def _in_turn(batches: Sequence[Any]) -> Callable[[], Any]:
-    values = itertools.cycle(batches)  # DALI asks ahead
-    return lambda: next(values)
-
-
-def _on_arrays(steps: Sequence[PipelineStepBase], blueprint: SampleDataGroup, samples: Sequence[Any]) -> BatchRun:
-    outputs = []
-    for values in samples:
-        data = blueprint.get_empty_like_self()
-        data.set_data(values)
-        for step in steps:
-            data = step(data)
-        outputs.append(data)
-    names = outputs[0].field_names_flat
-    columns = zip(*(data.get_data() for data in outputs), strict=True)
-    return BatchRun(dict(zip(names, map(list, columns), strict=True)), {})
 
 
 def blueprint_of(sample: Tree) -> SampleDataGroup:
@@ -144,36 +31,54 @@ def output_format(step: Any, sample: Tree) -> SampleDataGroup:
 
 
 def run_step(
-    step: Any,
-    samples: Sequence[Tree],
-    *,
-    enable_conditionals: bool = False,
-    gpu: bool = False,
-    layouts: dict[str, str] | None = None,
-    in_turn: bool = False,
+    step: Any, samples: Sequence[Tree], *, enable_conditionals: bool = False
 ) -> list[dict[str | int, Any]]:
-    """Apply a step to a batch of samples: trees of dicts with arrays as leaves, which come out as such.
+    """Apply one step, or several, to a batch of samples: trees of dicts with arrays as leaves; return such trees.
 
-    Types are checked against the declared format, and the layouts of the output are put into ``layouts``. With
-    ``in_turn``, each sample is a batch of its own, one after the other through the same pipeline.
+    Types are checked against the declared format.
     """
+    several = step if isinstance(step, list) else [step]
     blueprint = blueprint_of(samples[0])
-    paths = blueprint.format.flat_paths
-    values = [[np.array(_at(sample, path), order="C") for path in paths] for sample in samples]
-    batches = [[each] for each in values] if in_turn else [values]
-    options = {"device_id": 0 if gpu else None, "enable_conditionals": enable_conditionals}
-    output, found = _in_graph([step], blueprint, batches, options, blueprint.field_names_flat if gpu else (), {})
-    results = []
-    for batch, given in zip(found, batches, strict=True):
-        dtypes = [leaf.transport_dtype for leaf in output.format.flat_leaves]
-        assert [dtype for _, _, dtype in batch] == dtypes
-        if layouts is not None:
-            layouts.update(zip(output.format.flat_names, (layout for _, layout, _ in batch), strict=True))
-        for slot in range(len(given)):
-            results.append(_groups(output))
-            for path, (of_field, _, _) in zip(output.format.flat_paths, batch, strict=True):
-                _put(results[-1], path, of_field[slot])
+    columns = [
+        [np.array(_at(sample, path), order="C") for sample in samples] for path in blueprint.format.flat_paths
+    ]
+    outputs: list[SampleDataGroup] = []
+
+    @do_not_convert
+    def placed() -> SampleDataGroup:
+        data = blueprint.get_empty_like_self()
+        data.set_data([fn.external_source(_always(column), batch=True) for column in columns])
+        return data
+
+    @pipeline_def(
+        batch_size=len(samples),
+        num_threads=1,
+        prefetch_queue_depth=1,
+        device_id=None,
+        enable_conditionals=enable_conditionals,
+        seed=1,
+    )
+    def bare() -> tuple[Any, ...]:
+        data = placed()
+        for each in several:
+            data = each(data)
+        outputs[:] = [data]
+        return tuple(data.get_data())
+
+    found = of_pipeline(
+        bare, lambda pipeline: [(field.dtype, [*map(np.array, field)]) for field in pipeline.run()]
+    )
+    [output] = outputs
+    assert [dtype for dtype, _ in found] == [leaf.transport_dtype for leaf in output.format.flat_leaves]
+    results = [_groups(output) for _ in samples]
+    for path, (_, values) in zip(output.format.flat_paths, found, strict=True):
+        for result, value in zip(results, values, strict=True):
+            _at(result, path[:-1])[path[-1]] = value
     return results
+
+
+def _always(column: list[np.ndarray]) -> Any:
+    return lambda: column
 
 
 def _at(sample: Any, path: Sequence[str | int]) -> Any:
@@ -182,16 +87,10 @@ def _at(sample: Any, path: Sequence[str | int]) -> Any:
     return sample
 
 
-def _groups(group: SampleDataGroup) -> dict[str | int, Any]:
+def _groups(group: SampleDataGroup) -> dict[Any, Any]:
     """The tree without the data: also groups that have none."""
     children = group.items()
     return {name: _groups(child) if isinstance(child, SampleDataGroup) else None for name, child in children}
-
-
-def _put(result: Any, path: Sequence[str | int], value: np.ndarray) -> None:
-    for name in path[:-1]:
-        result = result[name]
-    result[path[-1]] = value
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -206,26 +105,17 @@ def assert_same(found: Any, expected: Any) -> None:
     assert found.tobytes() == expected.tobytes()
 
 
-def assert_laws(step: Any, samples: Sequence[Tree], **run: Any) -> list[dict[str | int, Any]]:
-    """Run a step on a batch, and check what holds for every step that looks at one sample at a time.
-
-    A batch of n gives what n batches of one give, also with conditionals; the step leaves the format that it is
-    asked about as it is, can be pickled, and shows its settings.
-
-    Returns:
-        What comes out for the batch.
-    """
-    blueprint = blueprint_of(samples[0])
-    before = blueprint.format
-    declared = step.check_input_data_format_and_set_output_data_format(blueprint)
-    assert blueprint.format.matches(before)
-    found = run_step(step, samples, **run)
-    assert blueprint_of(found[0]).type_matches(declared)
-    for one, alone in zip(found, run_step(step, samples, in_turn=True, **run), strict=True):
-        assert_same(alone, one)
-    again = pickle.loads(pickle.dumps(step))
-    assert repr(again) == repr(step)
-    for one, other in zip(run_step(again, samples, enable_conditionals=True, **run), found, strict=True):
-        assert_same(one, other)
-    assert repr(step).startswith(f"{type(step).__name__}(")
-    return found
+def assert_forms_agree(step: Any, images: Sequence[np.ndarray], layout: str = "", **run: Any) -> list[StepRun]:
+    """Change images in a graph, and as parts of larger arrays by the same draws; return the runs of the graph."""
+    steps = [AxesLayoutSetter("image", layout)] * bool(layout) + [step]
+    samples = [sample_of({"image": image}) for image in images]
+    parts = [sample_of({"image": np.pad(image, 1)[(slice(1, -1),) * image.ndim]}) for image in images]
+    in_graph = testing.run_step(steps, samples, **run)
+    on_arrays = testing.run_step(steps, parts, draws=[each.draws for each in in_graph], run="workers")
+    for one, other in zip(in_graph, on_arrays, strict=True):
+        expected, found = one.output["image"], other.output["image"]
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        white = 255.0 if expected.dtype.kind in "iu" else 1.0
+        difference = np.abs(found.astype(np.float64) - expected).max(initial=0)
+        assert difference <= step.image_tolerance * white
+    return in_graph

@@ -11,16 +11,17 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from affine_reference import resizings, transformations
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from support.arrays import DT, encoded_image
 from support.child_processes import run_process
-from support.laws import each_value, examples
+from support.laws import examples
 from support.random_steps import filled
 from support.steps import as_published
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, NotSupportedError, SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import image_arrays
 from accvlab.dali_pipeline_framework.operators import array_packages
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
@@ -35,11 +36,9 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 )
 from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
 
-T = AffineTransformer
 FIELDS = {"point_names": ["points", "places"], "box_names": "boxes", "mask_names": "mask", "hw_names": "hw"} | {
     "projection_names": ["projection", "projections"]
 }
-OF_TRANSFORMER = {"image_field_names": "image", **as_published(FIELDS)}
 
 
 def smooth(random: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -79,115 +78,76 @@ def assert_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int = 0,
     assert not differences, differences
 
 
-Steps = Callable[[tuple[int, int], float], PipelineStepBase]
-Mode, Anchor = T.ResizingMode, T.ResizingAnchor
-TURN = T.Rotation(1.0, 45)
-
-
-def transformer(mode: str, anchor: str | None, *steps: Any) -> Steps:
-    of_anchor = None if anchor is None else T.ResizingAnchor[anchor]
-    return lambda output_hw, fill: T(
-        output_hw, T.ResizingMode[mode], of_anchor, transformation_steps=steps, fill_value=fill, **OF_TRANSFORMER
-    )
-
-
-def resizer(mode: str, anchor: str = "center") -> Steps:
-    return lambda hw, fill: ImageResizer(
-        "image", output_hw=hw, mode=mode, anchor=anchor, fill_value=fill, **FIELDS
-    )
-
-
-def crop_flipper(**how: Any) -> Steps:
-    return lambda hw, fill: ImageResizeCropFlipper("image", output_hw=hw, fill_value=fill, **how, **FIELDS)
-
-
-MOVING: dict[str, Steps] = {
-    "stretch": resizer("stretch"),
-    "pad": resizer("pad", "bottom_or_right"),
-    "crop": resizer("crop"),
-    "crop and flip": crop_flipper(scale_range=(0.3, 1.8), bottom_crop_range=(0, 0.3)),
-    "crop and flip inside": crop_flipper(scale_range=(0.3, 1.8), is_kept_inside=True),
-    "crop what fills": crop_flipper(scale_range=None),
-    "flip": lambda hw, fill: HorizontalFlipper("image", **FIELDS),
-    "rotate": transformer(
-        "CROP",
-        "CENTER",
-        T.Rotation(1.0, -180.0, 180.0),
-        T.Shearing(0.7, [-20, -20], [30, 30]),
-        T.UniformScaling(0.8, 0.5, 1.5),
+PROBS = st.sampled_from([0.5, 1.0])
+MOVING: dict[str, Any] = {
+    "resizer": st.builds(
+        ImageResizer,
+        st.just("image"),
+        mode=st.sampled_from(["stretch", "pad", "crop"]),
+        anchor=st.sampled_from(["center", "top_or_left", "bottom_or_right"]),
+        output_hw=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+        fill_value=st.integers(0, 255),
+        **{name: st.just(fields) for name, fields in FIELDS.items()},
     ),
-    "move": transformer(
-        "PAD",
-        "TOP_OR_LEFT",
-        T.Translation(0.9, [-20, -20], [20, 10]),
-        T.NonUniformScaling(0.5, [-1.5, 0.5], [1.5, 0.9]),
-        T.ShiftInsideOriginalImage(0.5, True, True),
+    "crop and flip": st.builds(
+        ImageResizeCropFlipper,
+        st.just("image"),
+        scale_range=st.sampled_from([(0.3, 1.8), None]),
+        bottom_crop_range=st.sampled_from([(0, 0), (0, 0.3)]),
+        is_kept_inside=st.booleans(),
+        output_hw=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+        fill_value=st.integers(0, 255),
+        **{name: st.just(fields) for name, fields in FIELDS.items()},
     ),
-    "select": transformer(
-        "STRETCH",
-        None,
-        T.Selection(
-            0.9,
-            [0.5, 0.5],
-            [
-                T.Rotation(1.0, 5.0, 30.0),
-                T.ShiftToAlignWithOriginalImageBorder(1.0, T.ShiftToAlignWithOriginalImageBorder.Border.BOTTOM),
-            ],
+    "flip": st.just(HorizontalFlipper("image", **FIELDS)),
+    "transformer": st.builds(
+        lambda hw, resizing, steps, fill: AffineTransformer(
+            hw, *resizing, "image", transformation_steps=steps, fill_value=fill, **as_published(FIELDS)
         ),
+        st.tuples(st.integers(1, 70), st.integers(1, 70)),
+        resizings,
+        transformations(PROBS, 20, (0.5, 1.5), (180, 25)),
+        st.integers(0, 255),
     ),
-    "zoom": transformer(
-        "STRETCH", None, T.UniformScaling(1.0, 1.2, 2.2), T.ShiftInsideOriginalImage(1, True, True)
-    ),
-    "constant": transformer("STRETCH", None, T.UniformScaling(1.0, 0.75), T.Translation(1.0, [3, -2])),
 }
 
 
-class TestMovingSteps:
-    @pytest.mark.parametrize("steps", MOVING.values(), ids=MOVING)
-    @settings(max_examples=examples(2, 8))
+@pytest.mark.parametrize(
+    ("kind", "num_examples"), [("resizer", 4), ("crop and flip", 5), ("flip", 2), ("transformer", 8)]
+)
+def test_both_forms_of_moving_steps_agree(kind: str, num_examples: int) -> None:
+    @settings(max_examples=examples(num_examples, 4 * num_examples), deadline=None)
     @given(
+        step=MOVING[kind],
         seed=st.integers(0, 1 << 30),
         hw=st.tuples(st.integers(2, 80), st.integers(2, 80)),
-        output_hw=st.tuples(st.integers(1, 70), st.integers(1, 70)),
         dtype=st.sampled_from([DT.UINT8, DT.INT16, DT.FLOAT]),
         channels=st.sampled_from([1, 2, 3, 4, 6]),
         frames=st.sampled_from([(), (2,)]),
-        fill=st.integers(0, 255),
         has_layout=st.booleans(),
     )
-    def test_both_forms_agree(
-        self,
-        steps: Steps,
-        seed: int,
-        hw: Any,
-        output_hw: Any,
-        dtype: DT,
-        channels: int,
-        frames: Any,
-        fill: int,
-        has_layout: bool,
-    ) -> None:
+    def check(step: Any, seed: int, hw: Any, dtype: DT, channels: int, frames: Any, has_layout: bool) -> None:
         random = np.random.default_rng(seed)
         sample = pixel_sample(random, dtype, hw, channels=channels, frames=frames)
         sample["points"][:2, :2] = [[0, 0], hw[::-1]]
-        step = steps(output_hw, float(fill))
+        clip = run_step(step, sample, seed=seed, run="workers")
         # An image that ends at the center of a pixel: DALI takes the label of this pixel from any row.
-        edges = run_step(step, sample, seed=seed, run="workers").output["points"][:2, :2]
+        edges = clip.output["points"][:2, :2]
         assume(not (np.abs(edges % 1 - 0.5) < 1e-3).any())
         assert_agree(step, sample, seed, layouts={"image": "FHWC"[not frames :]} if has_layout else {})
-        if frames:  # a clip is what its frames are one by one
-            clip = run_step(step, sample, seed=seed, run="workers")
-            for number, frame in enumerate(sample["image"]):
-                alone = sample.get_copy()
-                alone["image"] = frame
-                found = run_step(step, alone, draws=clip.draws, run="workers").output
-                np.testing.assert_array_equal(found["image"], clip.output["image"][number])
+        for number, frame in enumerate(sample["image"] if frames else ()):  # a clip is its frames one by one
+            alone = sample.get_copy()
+            alone["image"] = frame
+            found = run_step(step, alone, draws=clip.draws, run="workers").output
+            np.testing.assert_array_equal(found["image"], clip.output["image"][number])
 
-    def test_a_view_is_a_view_of_nothing_that_is_given(self) -> None:
-        sample = pixel_sample(np.random.default_rng(0))
-        before = sample["image"].copy()
-        run_step(MOVING["move"]((30, 30), 9.0), sample, run="workers")
-        assert np.array_equal(sample["image"], before)
+    check()
+
+
+def cmyk_file(image: np.ndarray) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(image).convert("CMYK").save(file, "JPEG")
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 USUAL = {"subsampling": 2, "quality": 75}  # of JPEG files; others have neither
@@ -196,6 +156,7 @@ FORMATS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "jpeg 420": lambda image: encoded_image(image, subsampling=2, quality=90),
     "jpeg progressive": lambda image: encoded_image(image, progressive=True, **USUAL),
     "jpeg gray": lambda image: encoded_image(image[..., 0], subsampling=-1, quality=75),
+    "jpeg cmyk": cmyk_file,
     "png": lambda image: encoded_image(image, "PNG"),
     "png alpha": lambda image: encoded_image(np.dstack([image, image[..., :1]]), "PNG"),
     "png 16 bits": lambda image: cv2.imencode(".png", image[..., 0].astype(np.uint16) * 255)[1],
@@ -214,20 +175,13 @@ def turned(image: np.ndarray, orientation: int, format: str) -> np.ndarray:
 
 
 class TestDecoding:
-    @each_value(format=FORMATS, as_bgr=[False, True])
-    def test_every_pixel_is_that_of_the_graph(self, format: str, as_bgr: bool) -> None:
-        for hw in ((65, 97), (17, 2), (1, 1)):
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_every_pixel_is_that_of_the_graph(self, format: str) -> None:
+        for hw, as_bgr in (((65, 97), False), ((17, 2), True), ((1, 1), False)):
             image = FORMATS[format](smooth(np.random.default_rng(3), *hw))
             assert_agree(ImageDecoder("image", False, as_bgr=as_bgr), filled({"image": (DT.UINT8, image)}))
 
-    def test_cmyk(self) -> None:
-        file = io.BytesIO()
-        Image.fromarray(smooth(np.random.default_rng(3), 65, 97)).convert("CMYK").save(file, "JPEG")
-        image = np.frombuffer(file.getvalue(), np.uint8)
-        assert_agree(ImageDecoder("image", False), filled({"image": (DT.UINT8, image)}))
-
-    @pytest.mark.parametrize("format", ["JPEG", "PNG"])
-    @pytest.mark.parametrize("orientation", range(1, 9))
+    @pytest.mark.parametrize(("format", "orientation"), [("PNG", 6), *(("JPEG", each) for each in range(1, 9))])
     def test_images_are_turned_as_exif_data_say(self, format: str, orientation: int) -> None:
         image = turned(smooth(np.random.default_rng(3), 33, 70), orientation, format)
         assert_agree(ImageDecoder("image", False), filled({"image": (DT.UINT8, image)}))
@@ -306,50 +260,33 @@ class TestEncodedImages:
         assert (step.has_array_form, step.has_graph_form) == (True, False)
 
 
-class TestOtherSteps:
-    @pytest.mark.parametrize("dtype", [DT.UINT8, DT.BOOL, DT.FLOAT, DT.INT64], ids=lambda dtype: dtype.name)
-    @pytest.mark.parametrize("hw", [(5, 7), (8, 8), (1, 9)])
-    def test_padding_to_tiles(self, dtype: DT, hw: tuple[int, int]) -> None:
+@pytest.mark.parametrize("dtype", [DT.UINT8, DT.BOOL, DT.FLOAT, DT.INT64], ids=lambda dtype: dtype.name)
+def test_both_forms_of_padding_to_tiles_agree(dtype: DT) -> None:
+    for hw in ((5, 7), (8, 8), (1, 9)):
         values = np.random.default_rng(0).integers(0, 2, (*hw, 3))
         sample = filled({"image": (dtype, values), "hw": (DT.FLOAT, np.array(hw))})
         assert_agree(ImageToTileSizePadder("image", (4, 8), hw_names="hw", fill_value=1.0), sample)
-        clip = filled({"image": (dtype, np.stack([values] * 2))})
-        assert_agree(ImageToTileSizePadder("image", 8), clip)
-
-    @pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
-    @pytest.mark.parametrize(
-        "make",
-        [
-            lambda fill: ImageToTileSizePadder("image", 16, fill_value=fill),
-            lambda fill: ImageResizer("image", output_hw=[8, 32], mode="pad", fill_value=fill),
-            lambda fill: T([8, 32], Mode.PAD, Anchor.CENTER, "image", fill_value=fill),
-            lambda fill: T([9, 9], Mode.STRETCH, None, "image", transformation_steps=[TURN], fill_value=fill),
-        ],
-        ids=["tiles", "resizer", "transformer", "warp"],
-    )
-    def test_fill_values_are_rounded_and_limited_to_the_type(self, make: Any, fill: float, level: int) -> None:
-        self.assert_filled(make(fill), np.full((9, 9, 3), 7, np.uint8), level)
-
-    @pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
-    def test_so_are_those_around_files(self, fill: float, level: int) -> None:
-        step = ImageResizer("image", output_hw=[8, 32], mode="pad", is_encoded=True, fill_value=fill)
-        self.assert_filled(step, encoded_image(np.full((9, 9, 3), 7, np.uint8)), level)
-
-    @staticmethod
-    def assert_filled(step: PipelineStepBase, image: np.ndarray, level: int) -> None:
-        sample = filled({"image": (DT.UINT8, image)})
-        assert_agree(step, sample)
-        assert run_step(step, sample).output["image"][0, -1].tolist() == [level] * 3
+    assert_agree(ImageToTileSizePadder("image", 8), filled({"image": (dtype, np.stack([values] * 2))}))
 
 
-def test_a_step_of_the_graph_only_says_so() -> None:
-    class Own(ImageDecoder):
-        def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-            return super()._process(data)
+STRETCH, TURN = AffineTransformer.ResizingMode.STRETCH, AffineTransformer.Rotation(1.0, 45)
+FILLING: dict[str, Callable[[float], PipelineStepBase]] = {
+    "tiles": lambda fill: ImageToTileSizePadder("image", 16, fill_value=fill),
+    "resizer": lambda fill: ImageResizer("image", output_hw=[8, 32], mode="pad", fill_value=fill),
+    "file": lambda fill: ImageResizer("image", output_hw=[8, 32], mode="pad", fill_value=fill, is_encoded=True),
+    "warp": lambda fill: AffineTransformer(
+        [9, 9], STRETCH, None, "image", transformation_steps=[TURN], fill_value=fill
+    ),
+}
 
-    sample = filled({"image": (DT.UINT8, encoded_image(np.zeros((8, 8, 3), np.uint8)))})
-    with pytest.raises(NotSupportedError, match="cannot be applied to arrays"):
-        run_step(Own("image", False), sample, run="workers")
+
+@pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
+@pytest.mark.parametrize("kind", FILLING)
+def test_fill_values_are_rounded_and_limited_to_the_type(kind: str, fill: float, level: int) -> None:
+    image = np.full((9, 9, 3), 7, np.uint8)
+    sample = filled({"image": (DT.UINT8, encoded_image(image) if kind == "file" else image)})
+    assert_agree(FILLING[kind](fill), sample)
+    assert run_step(FILLING[kind](fill), sample).output["image"][0, -1].tolist() == [level] * 3
 
 
 def test_a_process_that_is_forked_after_opencv_was_used_can_use_it() -> None:

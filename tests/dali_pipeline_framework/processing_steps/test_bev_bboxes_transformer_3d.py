@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from affine_reference import NamedDraws
+from affine_reference import given_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import BatchRun, run_steps
-from support.arrays import DT
+from step_runs import run_step
+from support.array_samples import sample_of
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.processing_steps import BEVBBoxesTransformer3D
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
+from accvlab.dali_pipeline_framework.testing import run_step as run_published
 
 NAMES: list[Any] = ["points", ["velocities"], "sizes", "orientations", ["lidar2img", "extrinsics"], "e2w", "w2e"]
-RUNS: tuple[RunWhere, ...] = ("graph", "workers")
-DRAWN = ("angle", "scale", "x", "y", "z", "flip_x", "flip_y")
 
 
 def rigid(generator: np.random.Generator) -> np.ndarray:
@@ -28,7 +25,7 @@ def rigid(generator: np.random.Generator) -> np.ndarray:
     return matrix
 
 
-def sample(seed: int, num_boxes: int) -> dict[str, np.ndarray]:
+def made_sample(seed: int, num_boxes: int) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(seed)
     e2w = rigid(generator)
     values = {
@@ -45,32 +42,44 @@ def sample(seed: int, num_boxes: int) -> dict[str, np.ndarray]:
     return {name: value.astype(np.float32) for name, value in values.items()}
 
 
-def fields(samples: list[dict[str, np.ndarray]]) -> dict[str, Any]:
-    return {name: (DT.FLOAT, [each[name] for each in samples]) for name in samples[0]}
-
-
-def rotation(axis: int, angle: float) -> np.ndarray:
+def transformation(drawn: dict[str, float], axis: int, flip_probs: tuple[float, float]) -> np.ndarray:
+    angle, scale = drawn.get("angle", 0.0), drawn.get("scale", 1.0)
+    rotation, mirror, shift = np.eye(4), np.eye(4), np.eye(4)
     one, other = (axis + 1) % 3, (axis + 2) % 3
-    matrix = np.eye(4)
-    matrix[one, one] = matrix[other, other] = np.cos(angle)
-    matrix[other, one], matrix[one, other] = np.sin(angle), -np.sin(angle)
-    return matrix
+    rotation[one, one] = rotation[other, other] = np.cos(angle)
+    rotation[other, one], rotation[one, other] = np.sin(angle), -np.sin(angle)
+    for number, prob in enumerate(flip_probs):
+        mirror[number, number] = -1 if drawn.get(f"flip_{'xy'[number]}", 1.0) < prob else 1
+    shift[:3, 3] = [drawn.get(f"translation_{each}", 0.0) for each in "xyz"]
+    return shift @ np.diag([scale, scale, scale, 1]) @ rotation @ mirror
 
 
-def transformation(drawn: dict[str, float], axis: int, probs: tuple[float, float]) -> np.ndarray:
-    mirror = np.diag([1.0, 1, 1, 1])
-    for i, prob in enumerate(probs):
-        mirror[i, i] = -1 if drawn[f"flip_{'xy'[i]}"] < prob else 1
-    shift = np.eye(4)
-    shift[:3, 3] = [drawn[a] for a in "xyz"]
-    return shift @ np.diag([drawn["scale"]] * 3 + [1]) @ rotation(axis, drawn["angle"]) @ mirror
-
-
-def assert_fits(
-    before: dict[str, np.ndarray], run: BatchRun, index: int, matrix: np.ndarray, scale: float
+@settings(max_examples=examples(30, 150), deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    num_boxes=st.integers(0, 4),
+    angles=st.sampled_from([None, [-3, 3], [0.5, 0.5]]),
+    scales=st.sampled_from([None, [0.5, 2], [2, 2]]),
+    shifts=st.sampled_from([None, [4, 4, 4]]),
+    axis_and_flips=st.sampled_from([(0, 0, 0), (1, 0, 0), (2, 0.5, 0.25), (2, 1, 0), (2, 0, 1)]),
+)
+def test_every_field_follows_the_one_transformation(
+    seed: int, num_boxes: int, angles: Any, scales: Any, shifts: Any, axis_and_flips: tuple[int, float, float]
 ) -> None:
-    found = {name: values[index].astype(np.float64) for name, values in run.values.items()}
+    axis, *probs = axis_and_flips
+    step = BEVBBoxesTransformer3D(*NAMES, angles, axis, scales, shifts, flip_prob_x=probs[0], flip_prob_y=probs[1])
+    before = made_sample(seed, num_boxes)
+    run = run_published(step, sample_of(before), seed=seed, run="workers")
+    drawn = {name.rpartition("/")[2]: float(value) for name, value in run.draws.items()}
+    drawn |= {} if angles != [0.5, 0.5] else {"angle": 0.5}
+    drawn |= {} if scales != [2, 2] else {"scale": 2.0}
+    matrix, scale = transformation(drawn, axis, (probs[0], probs[1])), drawn.get("scale", 1.0)
     inverse = np.linalg.inv(matrix)
+    after = run.output.to_dictionary()
+    assert {name: (each.dtype, each.shape) for name, each in after.items()} == {
+        name: (np.float32, each.shape) for name, each in before.items()
+    }
+    found = {name: value.astype(np.float64) for name, value in after.items()}
     # Points, sizes and the matrices of the world are off by their own rounding to float32, at most.
     points = before["points"] @ matrix[:3, :3].T + matrix[:3, 3]
     np.testing.assert_allclose(found["points"], points, rtol=1e-7, atol=1e-6)
@@ -81,92 +90,35 @@ def assert_fits(
     np.testing.assert_allclose(found["e2w"], before["e2w"] @ inverse, rtol=1e-7, atol=1e-6)
     np.testing.assert_allclose(found["w2e"], matrix @ before["w2e"], rtol=1e-7, atol=1e-6)
     np.testing.assert_allclose(found["e2w"] @ found["w2e"], np.eye(4), atol=5e-6)
-    assert (run["other"][index] == before["other"]).all()
-    assert all(values[index].dtype == np.float32 for values in run.values.values())
-    assert all(found[name].shape == before[name].shape for name in before)
+    np.testing.assert_array_equal(after["other"], before["other"])
+    headings = before["orientations"].astype(np.float64)
+    if run.draws or angles or scales:
+        assert (np.abs(after["orientations"]) <= np.float32(np.pi)).all()
+    if axis == 2:  # the heading is turned as a vector is
+        turned = np.exp(1j * headings).view(float).reshape(-1, 2) @ (matrix[:2, :2] / scale).T
+        expected = turned[:, 0] + 1j * turned[:, 1]
+    else:
+        expected = np.exp(1j * (headings + drawn.get("angle", 0.0)))
+    np.testing.assert_allclose(np.exp(1j * found["orientations"]), expected, atol=1e-6)
 
 
-draws = st.fixed_dictionaries(
-    {
-        "angle": st.floats(-3, 3, width=32),
-        "scale": st.floats(0.5, 2, width=32),
-        **{axis: st.floats(-4, 4, width=32) for axis in "xyz"},
-        "flip_x": st.floats(0, 1, width=32, exclude_max=True),
-        "flip_y": st.floats(0, 1, width=32, exclude_max=True),
-    }
-)
+def test_draws_are_made_in_the_published_order() -> None:
+    step = BEVBBoxesTransformer3D(*NAMES, [-3, 3], 2, [0.5, 2], [4, 5, 6], flip_prob_x=0.5, flip_prob_y=0.5)
+    with given_draws(np.zeros((1, 7))) as ranges:
+        run_step(step, [made_sample(0, 2)])
+    assert ranges == [(-3, 3), (0.5, 2), (-4, 4), (-5, 5), (-6, 6), (0, 1), (0, 1)]
 
 
-@settings(max_examples=examples(4, 20), deadline=None)
-@given(
-    drawn=st.lists(draws, min_size=3, max_size=5),
-    axis=st.sampled_from([0, 1, 2]),
-    num_boxes=st.lists(st.integers(0, 4), min_size=5, max_size=5),
-    conditionals=st.booleans(),
-    seed=st.integers(0, 99),
-)
-def test_every_field_follows_the_one_transformation(
-    drawn: list[dict[str, float]], axis: int, num_boxes: list[int], conditionals: bool, seed: int
-) -> None:
-    samples = [sample(seed + i, num_boxes[i]) for i in range(len(drawn))]
-    probs = (0.5, 0.25) if axis == 2 else (0.0, 0.0)
-    step = BEVBBoxesTransformer3D(
-        *NAMES, [-3, 3], axis, [0.5, 2], [4, 4, 4], flip_prob_x=probs[0], flip_prob_y=probs[1]
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        fake = NamedDraws(patch, drawn, DRAWN)
-        run = run_steps(step, fields(samples), conditionals=conditionals)
-    assert fake.ranges == [[-3, 3], [0.5, 2], *[[-4, 4]] * 3, *[[0, 1]] * (2 if axis == 2 else 0)]
-    for index, (before, numbers) in enumerate(zip(samples, drawn, strict=True)):
-        matrix = transformation(numbers, axis, probs)
-        assert_fits(before, run, index, matrix, numbers["scale"])
-        angles = run["orientations"][index].astype(np.float64)
-        assert (np.abs(angles) <= np.float32(np.pi)).all()
-        if axis == 2:  # the heading is turned as a vector is
-            heading = np.stack([f(before["orientations"].astype(np.float64)) for f in (np.cos, np.sin)], -1)
-            expected = heading @ (matrix[:2, :2] / numbers["scale"]).T
-            np.testing.assert_allclose(np.stack([np.cos(angles), np.sin(angles)], -1), expected, atol=1e-6)
-        else:
-            turned = before["orientations"].astype(np.float64) + numbers["angle"]
-            np.testing.assert_allclose(np.exp(1j * angles), np.exp(1j * turned), atol=1e-6)
+def test_without_any_part_nothing_is_drawn_or_changed() -> None:
+    sample = sample_of(made_sample(0, 3))
+    run = run_published(BEVBBoxesTransformer3D(*NAMES, None, None, None, None), sample)
+    assert run.draws == {}
+    assert run.output == sample
 
 
-@pytest.mark.parametrize("part", ["rotation", "scaling", "translation", "flip"])
-def test_each_part_alone(part: str) -> None:
-    samples = [sample(i, i) for i in range(3)]
-    step = BEVBBoxesTransformer3D(
-        *NAMES,
-        [0.5, 0.5] if part == "rotation" else None,
-        2,
-        np.array([2, 2]) if part == "scaling" else None,
-        (0, 0, 0) if part == "translation" else None,
-        flip_prob_y=float(part == "flip"),
-    )
-    run = run_steps(step, fields(samples))
-    drawn = {**dict.fromkeys(DRAWN, 0.0), "scale": 1.0, "flip_x": 1.0}
-    drawn.update({"angle": 0.5} if part == "rotation" else {"scale": 2.0} if part == "scaling" else {})
-    for index, before in enumerate(samples):
-        assert_fits(before, run, index, transformation(drawn, 2, (0, float(part == "flip"))), drawn["scale"])
-
-
-def test_without_any_part_nothing_is_drawn_or_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = NamedDraws(monkeypatch, [], DRAWN)
-    samples = [sample(i, i) for i in range(3)]
-    run = run_steps(BEVBBoxesTransformer3D(*NAMES, None, None, None, None), fields(samples))
-    assert fake.ranges == []
-    assert all((run[name][i] == samples[i][name]).all() for name in samples[0] for i in range(3))
-
-
-def test_single_vectors_and_stacked_matrices() -> None:
+def test_single_vectors_stacked_matrices_and_names_that_are_given_twice() -> None:
     point, matrices = np.array([1, 2, 3], np.float32), np.random.default_rng(0).normal(size=(2, 3, 4))
-    step = BEVBBoxesTransformer3D("p", "v", None, None, "m", None, None, None, None, [2, 2], [0, 0, 0])
-    data = {"p": (DT.FLOAT, [point]), "v": (DT.FLOAT, [point]), "m": (DT.FLOAT, [matrices])}
-    run = run_steps(step, data)
-    assert run["p"][0].tolist() == run["v"][0].tolist() == [2, 4, 6]
-    np.testing.assert_allclose(run["m"][0], matrices @ np.diag([0.5, 0.5, 0.5, 1]), rtol=1e-7, atol=1e-6)
-
-
-def test_a_name_that_is_given_twice_counts_once() -> None:
-    step = BEVBBoxesTransformer3D(["p", "p"], *[None] * 6, None, None, [2, 2], None)
-    for run in RUNS:
-        assert run_steps(step, {"p": (DT.FLOAT, [[1, 2, 3]])}, run=run)["p"][0].tolist() == [2, 4, 6]
+    step = BEVBBoxesTransformer3D(["p", "p"], "v", None, None, "m", None, None, None, None, [2, 2], [0, 0, 0])
+    found = step(sample_of({"p": point, "v": point, "m": matrices}))
+    assert found["p"].tolist() == found["v"].tolist() == [2, 4, 6]
+    np.testing.assert_allclose(found["m"], matrices @ np.diag([0.5, 0.5, 0.5, 1]), rtol=1e-7, atol=1e-6)

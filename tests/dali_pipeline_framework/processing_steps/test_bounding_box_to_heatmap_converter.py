@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from step_runs import run_steps
-from support.arrays import DT, ArrayProvider
+from support.array_samples import sample_of
 from support.laws import examples
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.processing_steps import (
-    BoundingBoxToHeatmapConverter,
-    ImageMeanStdDevNormalizer,
-)
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
+from accvlab.dali_pipeline_framework.processing_steps import BoundingBoxToHeatmapConverter
 
 OUTPUTS = {
     "is_active_opt_out_name": "active",
@@ -34,16 +30,15 @@ def converter(heatmap_hw: Any = (11, 14), **changed: Any) -> BoundingBoxToHeatma
     return BoundingBoxToHeatmapConverter("annotation", "bboxes", "heatmap", heatmap_hw, **arguments)
 
 
-def batch(samples: list[dict[str, Any]], image_hw: list[tuple[int, int]]) -> dict[str, Any]:
-    types = {"bboxes": DT.FLOAT, "categories": DT.INT32, "is_valid": DT.BOOL, "centers": DT.FLOAT}
-    annotation = {name: (types[name], [sample[name] for sample in samples]) for name in samples[0]}
-    return {"image_hw": (DT.INT32, image_hw), "annotation": annotation}
-
-
-def sample(boxes: Any, categories: Any = None) -> dict[str, Any]:
+def sample(boxes: Any, categories: Any = None, **more: Any) -> dict[str, Any]:
     boxes = np.array(boxes, np.float32).reshape(-1, 4)
     categories = np.zeros(len(boxes), np.int32) if categories is None else np.array(categories, np.int32)
-    return {"bboxes": boxes, "categories": categories}
+    return {"bboxes": boxes, "categories": categories, **more}
+
+
+def applied(step: Any, annotation: dict[str, Any], image_hw: Any = (11, 14), **more: Any) -> Any:
+    """The annotation after the step."""
+    return step(sample_of({"image_hw": np.array(image_hw), "annotation": annotation, **more}))["annotation"]
 
 
 def reference(
@@ -103,222 +98,140 @@ def reference(
 
 # The shift keeps most centers off the borders of pixels.
 coordinate = st.integers(-60, 560).map(lambda eighths: eighths / 8 + 0.013)
-samples = st.lists(
+objects = st.lists(
     st.tuples(st.tuples(*[coordinate] * 4), st.integers(-2, 4), st.booleans(), st.tuples(coordinate, coordinate)),
     max_size=6,
 )
+EACH = [[0, 0], [1.37, 2.13], [3.01, 0.77]]
 
 
-@settings(max_examples=examples(4, 8), deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 @given(
-    drawn=st.lists(samples, min_size=1, max_size=3),
-    sizes=st.lists(st.tuples(st.integers(9, 60), st.integers(9, 60)), min_size=3, max_size=3),
+    objects=objects,
+    size=st.tuples(st.integers(9, 60), st.integers(9, 60)),
     per_category=st.booleans(),
-    least=st.sampled_from([None, "one", "each"]),
+    least=st.sampled_from([None, [1.37, 2.13], EACH]),
     has_centers=st.booleans(),
     has_validity=st.booleans(),
     largest=st.sampled_from([2.0, 10.0]),
-    heatmap_hw=st.sampled_from([(11, 14), (37, 66), (35, 96)]),  # one tile, tiles beyond the border, whole tiles
-    conditionals=st.booleans(),
+    heatmap_hw=st.sampled_from([(11, 14), (37, 66)]),
 )
 def test_as_the_reference(
-    drawn: list[Any],
-    sizes: list[tuple[int, int]],
+    objects: list[Any],
+    size: tuple[int, int],
     per_category: bool,
-    least: str | None,
+    least: Any,
     has_centers: bool,
     has_validity: bool,
     largest: float,
     heatmap_hw: tuple[int, int],
-    conditionals: bool,
 ) -> None:
-    every: list[dict[str, Any]] = []
-    for objects in drawn:
-        values = sample([box for box, *_ in objects], [category for _, category, *_ in objects])
-        if has_validity:
-            values["is_valid"] = np.array([valid for _, _, valid, _ in objects], bool)
-        if has_centers:
-            values["centers"] = np.array([center for *_, center in objects], np.float32).reshape(-1, 2)
-        every.append(values)
-    sizes = sizes[: len(every)]
-    each = [[0, 0], [1.37, 2.13], [3.01, 0.77]]
+    values = sample([box for box, *_ in objects], [category for _, category, *_ in objects])
+    if has_validity:
+        values["is_valid"] = np.array([valid for _, _, valid, _ in objects], bool)
+    if has_centers:
+        values["centers"] = np.array([center for *_, center in objects], np.float32).reshape(-1, 2)
     step = converter(
         heatmap_hw,
         use_per_category_heatmap=per_category,
-        min_object_size=[1.37, 2.13] if least == "one" else None,
-        per_category_min_object_sizes=each if least == "each" else None,
+        min_object_size=None if least is EACH else least,
+        per_category_min_object_sizes=least if least is EACH else None,
         is_valid_opt_in_name="is_valid" if has_validity else None,
         center_opt_in_name="centers" if has_centers else None,
         min_fraction_area_clipping=0.2371,
         max_radius=largest,
     )
-    run = run_steps(step, batch(every, sizes), conditionals=conditionals)
-    for index, (values, size) in enumerate(zip(every, sizes, strict=True)):
-        least_hw = {None: None, "one": [1.37, 2.13], "each": each}[least]
-        expected = reference(
-            values, size, heatmap_hw, 3, least_hw, per_category, least_fraction=0.2371, radius=(0.5, largest)
-        )
-        offset = expected["offset"]
-        assume(not ((offset > 0) & (offset < 1e-5) | (offset > 1 - 1e-5)).any())  # rounding would decide
-        found = {name: run[f"annotation.{name}"][index] for name in expected}
-        for name in ("active", "center"):
-            np.testing.assert_array_equal(found[name], expected[name])
-        greatest = max(heatmap_hw)  # float32 has numbers up to it in steps of 6e-8 to 1e-7 times that
-        for name in ("offset", "hw", "box"):
-            np.testing.assert_allclose(found[name], expected[name], atol=3e-7 * greatest)
-        np.testing.assert_allclose(found["heatmap"], expected["heatmap"], atol=2e-6 * greatest)
-        assert ((found["heatmap"] > 0) == (expected["heatmap"] > 1e-38)).mean() > 0.999
-        assert [array.dtype.char for array in found.values()] == ["f", "?", "i", "f", "f", "f"]
-        for i in np.flatnonzero(expected["active"]):
-            category = values["categories"][i] if per_category else ...
-            assert found["heatmap"][category][..., found["center"][i, 1], found["center"][i, 0]] == 1
-        for name, value in values.items():
-            assert (run[f"annotation.{name}"][index] == value).all()
+    after = applied(step, values, size)
+    expected = reference(
+        values, size, heatmap_hw, 3, least, per_category, least_fraction=0.2371, radius=(0.5, largest)
+    )
+    offset = expected["offset"]
+    assume(not ((offset > 0) & (offset < 1e-5) | (offset > 1 - 1e-5)).any())  # rounding would decide
+    found = {name: after[name] for name in expected}
+    for name in ("active", "center"):
+        np.testing.assert_array_equal(found[name], expected[name])
+    greatest = max(heatmap_hw)  # float32 has numbers up to it in steps of 6e-8 to 1e-7 times that
+    for name in ("offset", "hw", "box"):
+        np.testing.assert_allclose(found[name], expected[name], atol=3e-7 * greatest)
+    np.testing.assert_allclose(found["heatmap"], expected["heatmap"], atol=2e-6 * greatest)
+    assert ((found["heatmap"] > 0) == (expected["heatmap"] > 1e-38)).mean() > 0.999
+    assert [array.dtype.char for array in found.values()] == ["f", "?", "i", "f", "f", "f"]
+    for i in np.flatnonzero(expected["active"]):
+        heat = found["heatmap"][values["categories"][i]] if per_category else found["heatmap"]
+        assert heat[found["center"][i, 1], found["center"][i, 0]] == 1
+    for name, value in values.items():
+        np.testing.assert_array_equal(after[name], value)
 
 
-def test_the_peak_is_one_and_nothing_is_outside_of_the_window() -> None:
-    values = sample([[100, 100, 220, 180]])
-    run = run_steps(converter((225, 400)), batch([values], [(900, 1600)]))
-    [heat], [center] = run["annotation.heatmap"], run["annotation.center"]
-    assert center.tolist() == [[40, 35]]
-    assert heat[0, 35, 40] == 1.0
-    assert np.unravel_index(heat[0].argmax(), heat[0].shape) == (35, 40)
-    rows, columns = np.nonzero(heat[0])
-    assert np.abs(rows - 35).max() == np.abs(columns - 40).max() == 8  # radius 10 * 0.8
-    assert not heat[1:].any()
-    sigma = 8 / 3
-    assert heat[0, 35 + 3, 40 - 2] == pytest.approx(np.exp(-13 / (2 * sigma**2)), abs=1e-6)
+def test_a_large_map_is_that_of_the_reference_pixel_by_pixel() -> None:
+    generator = np.random.default_rng(60)
+    centers, half = generator.uniform(0, 1, (60, 2)) * [320, 180], generator.uniform(5, 60, (60, 2))
+    values = sample(np.concatenate([centers - half, centers + half], axis=1), generator.integers(-1, 4, 60))
+    heat = applied(converter((90, 160)), values, (360, 640))["heatmap"]
+    expected = reference(values, (360, 640), (90, 160))["heatmap"]
+    np.testing.assert_allclose(heat, expected, atol=2e-5)
+    assert ((heat > 0) == (expected > 1e-38)).all()
 
 
-@pytest.mark.parametrize("num_objects", [1, 60])
-@pytest.mark.parametrize("crowd", [False, True])
-def test_a_map_of_many_tiles_is_that_of_the_reference_pixel_by_pixel(num_objects: int, crowd: bool) -> None:
-    generator = np.random.default_rng(num_objects)
-    every, hw, image_hw = [], (90, 160), (360, 640)
-    for _ in range(2):
-        centers = generator.uniform(0, 1, (num_objects, 2)) * ([120, 90] if crowd else [640, 360])
-        half = generator.uniform(5, 60, (num_objects, 2))
-        boxes = np.concatenate([centers - half, centers + half], axis=1)
-        every.append(sample(boxes, generator.integers(-1, 4, num_objects)))
-    every.append(sample([]))
-    found = run_steps(converter(hw), batch(every, [image_hw] * 3))["annotation.heatmap"]
-    for heat, values in zip(found, every, strict=True):
-        expected = reference(values, image_hw, hw)["heatmap"]
-        np.testing.assert_allclose(heat, expected, atol=2e-5)
-        assert ((heat > 0) == (expected > 1e-38)).all()
+# --- by hand ----------------------------------------------------------------------------------------------
 
 
-def test_one_least_size_counts_with_categories_as_well() -> None:
-    """The original ignores it."""
-    values = sample([[2, 2, 9, 9], [2, 2, 4, 4]])
-    run = run_steps(converter(min_object_size=[3, 3]), batch([values], [(11, 14)]))
-    assert run["annotation.active"][0].tolist() == [True, False]
-
-
-def test_least_sizes_of_more_categories_than_coordinates_have_axes() -> None:
-    """A table of more than six categories made the graph fail."""
-    each = [[2.0 + category, 1.0] for category in range(9)] + [[float("inf"), 0.0]]
-    values = sample([[1, 1, 9, 8]] * 10, range(10))
-    step = converter(num_categories=10, per_category_min_object_sizes=each)
-    active = run_steps(step, batch([values], [(11, 14)]))["annotation.active"][0]
-    assert active.tolist() == [2.0 + category <= 7 for category in range(9)] + [False]
-
-
-def test_boxes_without_area_or_that_are_not_finite_are_inactive() -> None:
+@pytest.mark.parametrize("fraction", [0.25, 0.0])
+def test_boxes_without_area_or_that_are_not_finite_are_inactive(fraction: float) -> None:
     nan, inf = float("nan"), float("inf")
-    boxes = [
-        [3, 3, 3, 9],
-        [3, 3, 3, 3],
-        [nan, 1, 5, 5],
-        [nan] * 4,
-        [1, 1, inf, 5],
-        [-inf, -inf, inf, inf],
-        [2, 2, 8, 8],
-    ]
-    values = sample(boxes)
-    for fraction in (0.25, 0.0):
-        run = run_steps(converter(min_fraction_area_clipping=fraction), batch([values], [(11, 14)]))
-        assert run["annotation.active"][0].tolist() == [False] * 6 + [True]
-        alone = run_steps(converter(), batch([sample(boxes[-1:])], [(11, 14)]))["annotation.heatmap"][0]
-        assert (run["annotation.heatmap"][0] == alone).all()
-        center = run["annotation.center"][0]
-        assert ((center >= 0) & (center < [14, 11])).all()
+    odd = [[3, 3, 3, 9], [3, 3, 3, 3], [nan, 1, 5, 5], [nan] * 4, [1, 1, inf, 5], [-inf, -inf, inf, inf]]
+    found = applied(converter(min_fraction_area_clipping=fraction), sample([*odd, [2, 2, 8, 8]]))
+    assert found["active"].tolist() == [False] * 6 + [True]
+    assert (found["heatmap"] == applied(converter(), sample([[2, 2, 8, 8]]))["heatmap"]).all()
+    assert ((found["center"] >= 0) & (found["center"] < [14, 11])).all()
 
 
 def test_centers_that_are_not_finite_are_inactive() -> None:
-    values = {**sample([[2, 2, 9, 9]] * 3), "centers": np.array([[np.nan, 3], [np.inf, 3], [4, 4]], np.float32)}
-    run = run_steps(converter(center_opt_in_name="centers"), batch([values], [(11, 14)]))
-    assert run["annotation.active"][0].tolist() == [False, False, True]
-    assert np.isfinite(run["annotation.heatmap"][0]).all()
-    assert run["annotation.heatmap"][0].max() == 1
+    centers = np.array([[np.nan, 3], [np.inf, 3], [4, 4]], np.float32)
+    found = applied(converter(center_opt_in_name="centers"), sample([[2, 2, 9, 9]] * 3, centers=centers))
+    assert found["active"].tolist() == [False, False, True]
+    assert np.isfinite(found["heatmap"]).all()
+    assert found["heatmap"].max() == 1
 
 
 def test_a_box_of_the_whole_image_is_not_clipped() -> None:
     """The original takes its fraction as 0.82 on a map of 8 x 16."""
-    values = sample([[0, 0, 32, 16]])
-    run = run_steps(converter((8, 16), min_fraction_area_clipping=1.0), batch([values], [(16, 32)]))
-    assert run["annotation.active"][0].tolist() == [True]
-    assert run["annotation.hw"][0].tolist() == [[7, 15]]  # in coordinates of pixels
+    found = applied(converter((8, 16), min_fraction_area_clipping=1.0), sample([[0, 0, 32, 16]]), (16, 32))
+    assert found["active"].tolist() == [True]
+    assert found["hw"].tolist() == [[7, 15]]  # in coordinates of pixels
 
 
-@pytest.mark.parametrize(("categories", "frames"), [(DT.INT64, ()), (DT.UINT8, (2,))])
-def test_size_from_the_image_and_other_types_of_categories(categories: DT, frames: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("dtype", "frames"), [(np.int64, ()), (np.uint8, (2,))])
+def test_size_from_the_image_and_other_types_of_categories(dtype: Any, frames: tuple[int, ...]) -> None:
     values = sample([[2, 2, 9, 9], [1, 3, 20, 20]], [0, 2])
-    fields = batch([values], [(22, 28)])
-    fields["annotation"]["categories"] = (categories, [[0, 2]])
-    fields["image"] = (DT.UINT8, [np.zeros((*frames, 22, 28, 3), np.uint8)])
+    as_other_type = {**values, "categories": values["categories"].astype(dtype)}
     step = converter(image_field_name="image", image_hw_field_name=None)
-    run = run_steps(step, {"cameras": {0: fields, 1: fields}})
-    expected = reference(values, (22, 28), (11, 14))
-    for camera in range(2):
-        heat = run[f"cameras.[{camera}].annotation.heatmap"][0]
-        np.testing.assert_allclose(heat, expected["heatmap"], atol=1e-5)
+    found = applied(step, as_other_type, image=np.zeros((*frames, 22, 28, 3), np.uint8))
+    np.testing.assert_allclose(found["heatmap"], reference(values, (22, 28), (11, 14))["heatmap"], atol=1e-5)
 
 
-@pytest.mark.parametrize("run", ["graph", "workers"])
-@pytest.mark.parametrize("layout", ["HWC", "CHW"])
-def test_the_size_of_an_image_is_found_by_its_layout(layout: str, run: RunWhere) -> None:
-    fields = batch([sample([[280, 40, 320, 60]])], [(0, 0)])
-    fields["image"] = (DT.UINT8, [np.zeros((100, 400, 3), np.uint8)])
-    normalizer = ImageMeanStdDevNormalizer("image", 0.0, 255.0, output_layout=layout)
-    step = converter((10, 40), image_field_name="image", image_hw_field_name=None)
-    found = run_steps([normalizer, step], fields, run=run)
-    assert found["annotation.box"][0].tolist() == [[28, 4, 32, 6]]
-    assert found["annotation.center"][0].tolist() == [[30, 5]]
-
-
-@pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("image_hw", [[100, 400], [[100, 400]], [[100], [400]]])
-def test_a_size_field_is_height_and_width_in_any_shape(image_hw: Any, run: RunWhere) -> None:
-    found = run_steps(converter((10, 40)), batch([sample([[280, 40, 320, 60]])], [image_hw]), run=run)
-    assert found["annotation.box"][0].tolist() == [[28, 4, 32, 6]]
-    assert found["annotation.center"][0].tolist() == [[30, 5]]
+def test_a_size_field_is_height_and_width_in_any_shape(image_hw: Any) -> None:
+    found = applied(converter((10, 40)), sample([[280, 40, 320, 60]]), image_hw)
+    assert found["box"].tolist() == [[28, 4, 32, 6]]
+    assert found["center"].tolist() == [[30, 5]]
 
 
 @pytest.mark.parametrize("image_hw", [100, [100], [100, 400, 3], [[100, 400]] * 2])
 def test_a_size_field_of_other_than_two_numbers_is_named(image_hw: Any) -> None:
-    with pytest.raises(FieldValueError, match=r"^image_hw: The size of an image must be its height and width"):
-        run_steps(converter(), batch([sample([[2, 2, 9, 9]])], [image_hw]), run="workers")
+    words = "image_hw: The size of an image must be its height and width"
+    assert_refused(lambda: applied(converter(), sample([]), image_hw), words, FieldValueError)
 
 
-def test_without_categories() -> None:
+@pytest.mark.parametrize("boxes", [[[2, 2, 9, 9]], []])
+def test_without_categories(boxes: Any) -> None:
     step = converter(categories_in_name=None, num_categories=None, use_per_category_heatmap=False)
-    values = {"bboxes": sample([[2, 2, 9, 9]])["bboxes"]}
-    none = {"bboxes": np.zeros((0, 4), np.float32)}
-    heat = run_steps(step, batch([values, none], [(11, 14)] * 2))["annotation.heatmap"]
-    np.testing.assert_allclose(
-        heat[0], reference(values, (11, 14), (11, 14), None, per_category=False)["heatmap"], atol=1e-6
-    )
-    assert heat[1].shape == (11, 14)
-    assert not heat[1].any()
+    values = {"bboxes": sample(boxes)["bboxes"]}
+    expected = reference(values, (11, 14), (11, 14), None, per_category=False)["heatmap"]
+    np.testing.assert_allclose(applied(step, values)["heatmap"], expected, atol=1e-6)
 
 
-def test_format() -> None:
-    blueprint = ArrayProvider(batch([sample([])], [(1, 1)])).sample_data_structure
-    after = converter().check_input_data_format_and_set_output_data_format(blueprint)
-    names = after["annotation"].contained_top_level_field_names
-    assert names == ("bboxes", "categories", "heatmap", "active", "center", "offset", "hw", "box")
-    types = [after["annotation"].get_type_of_field(name) for name in names[2:]]
-    assert types == [DT.FLOAT, DT.BOOL, DT.INT32, DT.FLOAT, DT.FLOAT, DT.FLOAT]
-    fewer = converter(**dict.fromkeys(OUTPUTS)).check_input_data_format_and_set_output_data_format(blueprint)
-    assert fewer["annotation"].contained_top_level_field_names == ("bboxes", "categories", "heatmap")
+def test_outputs_without_a_name_are_left_out() -> None:
+    assert [*applied(converter(), sample([]))] == ["bboxes", "categories", "heatmap", *OUTPUTS.values()]
+    found = applied(converter(**dict.fromkeys(OUTPUTS)), sample([]))
+    assert [*found] == ["bboxes", "categories", "heatmap"]

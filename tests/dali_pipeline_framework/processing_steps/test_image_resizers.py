@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import affine_reference as reference
 import numpy as np
 import pytest
-from affine_reference import constant_draws, given_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import assert_laws, assert_same, run_step
+from step_runs import assert_same
+from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient
 from support.laws import each_value, examples
-from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.operators.image_transform import ResizingAnchor, ResizingMode
 from accvlab.dali_pipeline_framework.processing_steps import (
-    AffineTransformer,
     HorizontalFlipper,
     ImageDecoder,
     ImageResizeCropFlipper,
     ImageResizer,
+    PipelineStepBase,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.testing import run_step
 
 FIELDS = {
     "hw_names": "image_hw",
@@ -35,9 +36,9 @@ FIELDS = {
 SIZES = [(13, 17), (8, 20), (20, 9)]
 
 
-def samples(seed: int = 0) -> list[dict[str | int, Any]]:
+def samples(seed: int = 0) -> list[SampleDataGroup]:
     rng = np.random.default_rng(seed)
-    made: list[dict[str | int, Any]] = []
+    made: list[dict[str, Any]] = []
     for hw, num in zip(SIZES, (2, 0, 3), strict=True):
         low = rng.uniform(-5, 20, (num, 2))
         made.append(
@@ -51,7 +52,15 @@ def samples(seed: int = 0) -> list[dict[str | int, Any]]:
                 "other": np.arange(num),
             }
         )
-    return made
+    return [sample_of(each) for each in made]
+
+
+def outputs(step: PipelineStepBase, given: Sequence[SampleDataGroup], **how: Any) -> list[SampleDataGroup]:
+    return [run.output for run in run_step(step, given, **how)]
+
+
+def drawn_names(step: PipelineStepBase) -> list[str]:
+    return [draw.name for draw in step.declare_draws(SampleDataGroup()) if draw.constant is None]
 
 
 def assert_fits(sample: Any, output: Any, matrix: np.ndarray, output_hw: Any, fill_value: float = 0) -> None:
@@ -79,18 +88,9 @@ def assert_fits(sample: Any, output: Any, matrix: np.ndarray, output_hw: Any, fi
 def test_resizing(mode: str, anchor: str) -> None:
     step = ImageResizer("image", output_hw=[11, 14], mode=mode, anchor=anchor, fill_value=7, **FIELDS)
     given_samples = samples()
-    for sample, output, hw in zip(given_samples, run_step(step, given_samples), SIZES, strict=True):
+    for sample, output, hw in zip(given_samples, outputs(step, given_samples), SIZES, strict=True):
         matrix = reference.resize_matrix(hw, (11, 14), ResizingMode[mode.upper()], ResizingAnchor[anchor.upper()])
         assert_fits(sample, output, matrix, (11, 14), 7)
-
-
-def test_resizing_is_what_the_affine_transformer_does_without_steps() -> None:
-    for mode, anchor in (("stretch", None), ("pad", "CENTER"), ("crop", "TOP_OR_LEFT")):
-        modes = AffineTransformer.ResizingMode[mode.upper()], anchor and AffineTransformer.ResizingAnchor[anchor]
-        affine = AffineTransformer([5, 6], *modes, "image", **as_published(FIELDS))
-        resizer = ImageResizer("image", output_hw=[5, 6], mode=mode, anchor=(anchor or "center").lower(), **FIELDS)
-        for one, other in zip(run_step(affine, samples()), run_step(resizer, samples()), strict=True):
-            assert_same(one, other)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,8 @@ def test_rows_whose_center_lies_on_the_edge_of_the_image_show_it(
     hw: tuple[int, int], output_hw: tuple[int, int], rows: int
 ) -> None:
     """The image is 225 rows high in the first output, from row 37.5 to 262.5: rows 37 to 262 show it."""
-    [output] = run_step(
-        ImageResizer("image", output_hw=output_hw, mode="pad"), [{"image": np.full((*hw, 1), 200, np.uint8)}]
-    )
+    step = ImageResizer("image", output_hw=output_hw, mode="pad")
+    [output] = outputs(step, [sample_of({"image": np.full((*hw, 1), 200, np.uint8)})])
     is_filled = (output["image"] == 0).all(axis=(1, 2))
     height = output_hw[0]
     assert is_filled.tolist() == [row < rows or row >= height - rows for row in range(height)]
@@ -119,7 +118,7 @@ def test_matrices_are_exact_where_a_small_part_of_a_large_image_is_shown() -> No
         projection_names="matrix",
     )
     matrix = np.array([[2000, 0, 0], [0, 2000, 0], [0, 0, 1]], np.float32)
-    [output] = run_step(step, [{"hw": np.array([2160, 3840], np.int32), "matrix": matrix}])
+    [output] = outputs(step, [sample_of({"hw": np.array([2160, 3840], np.int32), "matrix": matrix})])
     assert np.diag(output["matrix"]).tolist() == [-16000, 16000, 1]
     assert output["matrix"][1, 2] == 64 - 8 * 2160
 
@@ -151,29 +150,26 @@ def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) ->
         fill_value=7,
         **FIELDS,
     )
+    low, high = bottom_range
+    names = ["scale", *["bottom"] * (low != high), "share", "is_flipped"]
+    assert drawn_names(step) == names
     shares = np.random.default_rng(seed).random((3, 4)).astype(np.float32)
-    with given_draws(shares) as ranges:
-        found = run_step(step, samples(seed))
-    is_drawn = bottom_range[0] != bottom_range[1]
-    expected_ranges = [(0.5, 1.5)] + [tuple(map(float, bottom_range))] * is_drawn + [(0, 1), (0, 1)]
-    assert ranges == expected_ranges
-    for sample, output, hw, draws in zip(samples(seed), found, SIZES, shares.astype(float), strict=True):
-        scale, *left = draws
-        scale += 0.5
-        bottom = bottom_range[0] + (left.pop(0) * (bottom_range[1] - bottom_range[0]) if is_drawn else 0)
+    drawn = [
+        {"scale": 0.5 + one[0], "bottom": low + one[1] * (high - low), "share": one[2], "is_flipped": one[3]}
+        for one in shares
+    ]
+    found = outputs(step, samples(seed), draws=[{name: each[name] for name in names} for each in drawn])
+    for sample, output, hw, draws in zip(samples(seed), found, SIZES, drawn, strict=True):
+        scale, bottom = float(draws["scale"]), float(draws["bottom"])
         if is_kept_inside:
             scale = max(scale, 7 / hw[0], 9 / hw[1])
             bottom = min(bottom, 1 - 7 / (scale * hw[0]))
-        matrix = crop_matrix(hw, (7, 9), scale, bottom, left[0], left[1] < 0.5)
+        matrix = crop_matrix(hw, (7, 9), scale, bottom, float(draws["share"]), draws["is_flipped"] < 0.5)
         assert_fits(sample, output, matrix, (7, 9), 7)
         if is_kept_inside:
             corners = np.linalg.inv(matrix)[:2] @ [[0, 9], [0, 7], [1, 1]]
             assert (corners >= -1e-6).all()
             assert (corners <= [[hw[1] + 1e-6], [hw[0] + 1e-6]]).all()
-
-
-def drawn_names(step: ImageResizeCropFlipper) -> list[str]:
-    return [draw.name for draw in step.declare_draws(SampleDataGroup()) if draw.constant is None]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -188,10 +184,7 @@ def test_a_fixed_place_of_the_crop_is_not_drawn(share: float) -> None:
         **FIELDS,
     )
     assert drawn_names(step) == []
-    with given_draws(np.zeros((3, 0))) as ranges:
-        found = run_step(step, samples())
-    assert ranges == []
-    for sample, output, hw in zip(samples(), found, SIZES, strict=True):
+    for sample, output, hw in zip(samples(), outputs(step, samples()), SIZES, strict=True):
         assert_fits(sample, output, crop_matrix(hw, (7, 9), 0.75, 0.0, share, False), (7, 9), 7)
 
 
@@ -204,9 +197,7 @@ def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, floa
     evaluation = step.for_evaluation()
     assert drawn_names(evaluation) == []
     assert drawn_names(step) == ["scale", *(["bottom"] if bottom_range[1] else []), "share", "is_flipped"]
-    with given_draws(np.zeros((3, 0))):
-        found = assert_laws(evaluation, samples())
-    for sample, output, (height, width) in zip(samples(), found, SIZES, strict=True):
+    for sample, output, (height, width) in zip(samples(), outputs(evaluation, samples()), SIZES, strict=True):
         scale = max(7 / height, 9 / width)
         matrix = np.diag([scale, scale, 1.0])
         matrix[0, 2] = -max(0, scale * width - 9) / 2
@@ -216,45 +207,40 @@ def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, floa
 
 # --- image files ----------------------------------------------------------------------------------------
 
-ENCODED = {
-    "crop": lambda **more: ImageResizer(
-        "image", output_hw=[30, 40], mode="crop", anchor="bottom_or_right", **more
-    ),
-    "pad": lambda **more: ImageResizer("image", output_hw=[30, 40], mode="pad", **more),
-    "smaller": lambda **more: ImageResizeCropFlipper(
-        "image", output_hw=[32, 44], scale_range=(0.4, 0.4), bottom_crop_range=(0.2, 0.2), flip_prob=1, **more
-    ),
-    "larger": lambda **more: ImageResizeCropFlipper(
-        "image", output_hw=[32, 44], scale_range=(2.5, 2.5), bottom_crop_range=(0.2, 0.2), flip_prob=0, **more
-    ),
-    "inside": lambda **more: ImageResizeCropFlipper(
-        "image", output_hw=[32, 44], scale_range=(0.1, 0.1), is_kept_inside=True, **more
-    ),
+BOTTOM: Any = {"bottom_crop_range": (0.2, 0.2)}
+ENCODED: dict[str, tuple[type[PipelineStepBase], dict[str, Any]]] = {
+    "crop": (ImageResizer, {"mode": "crop", "anchor": "bottom_or_right"}),
+    "pad": (ImageResizer, {"mode": "pad"}),
+    "smaller": (ImageResizeCropFlipper, {"scale_range": (0.4, 0.4), "flip_prob": 1, **BOTTOM}),
+    "larger": (ImageResizeCropFlipper, {"scale_range": (2.5, 2.5), "flip_prob": 0, **BOTTOM}),
+    "inside": (ImageResizeCropFlipper, {"scale_range": (0.1, 0.1), "is_kept_inside": True}),
 }
 
 
 @each_value(name=ENCODED, options=[{"kind": "PNG"}, {"subsampling": 2, "quality": 90}])
 def test_a_decoded_part_is_that_part_of_the_image(name: str, options: Any) -> None:
-    files = [
-        {"image": encoded_image(gradient(*hw, phase), **options)} for phase, hw in enumerate([(90, 160), (70, 50)])
-    ]
-    with constant_draws(0.4):
-        expected = run_step(ENCODED[name](fill_value=3), run_step(ImageDecoder("image", False), files))
-        found = run_step(ENCODED[name](fill_value=3, is_encoded=True), files)
-        singles = [run_step(ENCODED[name](fill_value=3, is_encoded=True), [file])[0] for file in files]
-    for one, other, single in zip(expected, found, singles, strict=True):
-        assert one["image"].shape == other["image"].shape
-        assert np.abs(one["image"].astype(int) - other["image"]).max() <= 1
-        assert_same(single["image"], other["image"])
+    make, arguments = ENCODED[name]
+    arguments = {"output_hw": [32, 44], "fill_value": 3, **arguments}
+    sizes = [(90, 160), (70, 50)]
+    files = [sample_of({"image": encoded_image(gradient(*hw, hw[0] % 3), **options)}) for hw in sizes]
+    decoded = run_step([ImageDecoder("image", False), make("image", **arguments)], files)
+    draws = [{name.split("/")[1]: value for name, value in run.draws.items()} for run in decoded]
+    step = make("image", is_encoded=True, **arguments)
+    found = outputs(step, files, draws=draws)
+    for number, run in enumerate(decoded):
+        expected, one = run.output["image"], found[number]["image"]
+        assert expected.shape == one.shape
+        assert np.abs(expected.astype(int) - one).max() <= 1
+        [alone] = outputs(step, files[number : number + 1], draws=draws[number : number + 1])
+        assert_same(alone["image"], one)
 
 
 def test_size_fields_are_compared_with_image_files() -> None:
     step = ImageResizer("image", output_hw=[4, 4], hw_names="hw", is_encoded=True)
     file = encoded_image(gradient(8, 9), "PNG")
-    [output] = run_step(step, [{"image": file, "hw": np.array([8, 9])}])
-    assert output["hw"].tolist() == [4, 4]
+    assert run_step(step, sample_of({"image": file, "hw": np.array([8, 9])})).output["hw"].tolist() == [4, 4]
     with pytest.raises(RuntimeError, match="The images or size fields of a sample differ in size"):
-        run_step(step, [{"image": file, "hw": np.array([9, 8])}])
+        run_step(step, sample_of({"image": file, "hw": np.array([9, 8])}))
 
 
 # --- mirroring ------------------------------------------------------------------------------------------
@@ -262,8 +248,8 @@ def test_size_fields_are_compared_with_image_files() -> None:
 
 def test_mirroring_in_a_batch_that_mixes_decisions() -> None:
     step = HorizontalFlipper("image", prob=0.4, **FIELDS)
-    with given_draws(np.array([[0.3], [0.5], [0.1]])):
-        found = run_step(step, samples())
+    [name] = drawn_names(step)
+    found = outputs(step, samples(), draws=[{name: share} for share in (0.3, 0.5, 0.1)])
     for sample, output, is_flipped in zip(samples(), found, (True, False, True), strict=True):
         hw = sample["image"].shape[:2]
         matrix = np.array([[-1, 0, hw[1]], [0, 1, 0], [0, 0, 1.0]]) if is_flipped else np.eye(3)

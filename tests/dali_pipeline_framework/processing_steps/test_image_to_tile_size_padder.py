@@ -8,87 +8,57 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import run_steps
+from support.array_samples import sample_of
 from support.arrays import DT, gradient
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.processing_steps import ImageToTileSizePadder
-from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from accvlab.dali_pipeline_framework.testing import run_step
 
 
-def reference(image: np.ndarray, tile_x: int, tile_y: int, fill: float = 0) -> np.ndarray:
-    *_, height, width, _ = image.shape
-    pad = [(0, 0)] * (image.ndim - 3) + [(0, -height % tile_y), (0, -width % tile_x), (0, 0)]
-    return np.pad(image, pad, constant_values=fill)
-
-
-@settings(max_examples=examples(6, 25), deadline=None)
+@settings(max_examples=examples(12, 25), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=3),
     tile=st.tuples(st.integers(1, 9), st.integers(1, 9)),
-    dtype=st.sampled_from([DT.UINT8, DT.FLOAT]),
+    dtype=st.sampled_from([*NUMPY_TYPES]),
     is_clip=st.booleans(),
     has_layout=st.booleans(),
-    conditionals=st.booleans(),
 )
 def test_zeros_below_and_on_the_right(
-    sizes: list[tuple[int, int]],
-    tile: tuple[int, int],
-    dtype: DT,
-    is_clip: bool,
-    has_layout: bool,
-    conditionals: bool,
+    sizes: list[tuple[int, int]], tile: tuple[int, int], dtype: DT, is_clip: bool, has_layout: bool
 ) -> None:
     images = [gradient(*size, phase=1).astype(NUMPY_TYPES[dtype]) for size in sizes]
     if is_clip:
         images = [np.stack([image] * 2) for image in images]
     layout = ("FHWC" if is_clip else "HWC") if has_layout else ""
-    run = run_steps(
-        ImageToTileSizePadder("image", tile),
-        {"image": (dtype, images), "hw": (DT.INT32, sizes), "index": (DT.INT64, [*range(len(sizes))])},
-        layouts={"image": layout},
-        conditionals=conditionals,
-    )
-    for image, found in zip(images, run["image"], strict=True):
-        assert found.dtype == image.dtype
-        np.testing.assert_array_equal(found, reference(image, *tile))
-    assert run.layouts["image"] == layout
-    assert [tuple(hw) for hw in run["hw"]] == sizes  # not named, not touched
+    samples = [sample_of({"image": image, "hw": np.array(hw)}) for image, hw in zip(images, sizes, strict=True)]
+    layouts: Any = {"image": layout} if layout else {}
+    runs = run_step(ImageToTileSizePadder("image", tile), samples, layouts=layouts)
+    for image, (height, width), run in zip(images, sizes, runs, strict=True):
+        added = [(0, 0)] * is_clip + [(0, -height % tile[1]), (0, -width % tile[0]), (0, 0)]
+        assert run.output["image"].dtype == image.dtype
+        np.testing.assert_array_equal(run.output["image"], np.pad(image, added))
+        assert run.layouts.get("image", "") == layout
+        assert run.output["hw"].tolist() == [height, width]  # not named, not touched
 
 
-@pytest.mark.parametrize("dtype", NUMPY_TYPES)
-def test_numbers_of_any_type(dtype: DT) -> None:
-    image = gradient(5, 7).astype(NUMPY_TYPES[dtype])
-    [found] = run_steps(ImageToTileSizePadder("image", 4), {"image": (dtype, [image])})["image"]
-    assert found.dtype == image.dtype
-    np.testing.assert_array_equal(found, reference(image, 4, 4))
-
-
-@pytest.mark.parametrize("dtype", [DT.INT32, DT.INT64, DT.FLOAT])
-def test_size_fields_that_are_named_are_rounded_up(dtype: DT) -> None:
-    fields = {
-        "image": (DT.UINT8, [gradient(4, 6), gradient(8, 8)]),
-        "hw": (dtype, [(4, 6), (8, 8)]),
-        "x": {"image_hw": (dtype, [(1, 9), (2, 3)])},
-    }
-    step = ImageToTileSizePadder("image", (4, 8), hw_names=["hw", "image_hw"])
-    run = run_steps(step, fields)
-    assert [hw.tolist() for hw in run["hw"]] == [[8, 8], [8, 8]]
-    assert [hw.tolist() for hw in run["x.image_hw"]] == [[8, 12], [8, 4]]
-    assert run["hw"][0].dtype == NUMPY_TYPES[dtype]
+STEP = ImageToTileSizePadder("image", (4, 8), hw_names=["hw", "image_hw"])
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])
-def test_sizes_of_the_frames_of_a_clip_are_rounded_up(run: RunWhere) -> None:
-    fields = {"image": (DT.UINT8, [np.zeros((2, 4, 6, 3), np.uint8)]), "hw": (DT.INT32, [[(4, 6), (3, 9)]])}
-    found = run_steps(ImageToTileSizePadder("image", (4, 8), hw_names="hw"), fields, run=run)
-    assert found["hw"][0].tolist() == [[8, 8], [8, 12]]
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_size_fields_that_are_named_are_rounded_up(dtype: Any, run: Any) -> None:
+    sizes = {"hw": np.array([(4, 6), (3, 9)], dtype), "x": {"image_hw": np.array([8, 8], dtype)}}  # of frames, too
+    found = run_step(STEP, sample_of({"image": np.zeros((2, 4, 6, 3), np.uint8), **sizes}), run=run).output
+    assert found["hw"].tolist() == [[8, 8], [8, 12]]
+    assert found["x"]["image_hw"].tolist() == [8, 8]
+    assert found["hw"].dtype == dtype
 
 
-@pytest.mark.parametrize("size", [4, [4], [[4], [6]], [4, 6, 3]])
+@pytest.mark.parametrize("size", [4, [[4], [6]], [4, 6, 3]])
 def test_sizes_of_another_shape_are_named(size: Any) -> None:
-    fields = {"image": (DT.UINT8, [gradient(4, 6)]), "hw": (DT.INT32, [size])}
+    sample = sample_of({"image": gradient(4, 6), "hw": np.array(size), "image_hw": np.array([4, 6])})
     with pytest.raises(FieldValueError, match=r"^hw: A size must be height and width, \(2,\), got the shape \("):
-        run_steps(ImageToTileSizePadder("image", 4, hw_names="hw"), fields, run="workers")
+        run_step(STEP, sample, run="workers")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import fn
-from step_runs import assert_laws, assert_same, run_step
+from step_runs import assert_same, run_step
 from support.arrays import DT
 
 from accvlab.dali_pipeline_framework.errors import StepOutputError
@@ -22,7 +22,7 @@ def halved_and_sum(a: Any, b: Any) -> Any:
 
 def test_results_replace_fields_in_place_or_are_added() -> None:
     step = LambdaStep(halved_and_sum, input_names=["a", "b"], output_types={"a": DT.FLOAT64, "sum": DT.FLOAT})
-    for one, sample in zip(assert_laws(step, SAMPLES), SAMPLES, strict=True):
+    for one, sample in zip(run_step(step, SAMPLES), SAMPLES, strict=True):
         n = len(sample["a"])
         total = (2 + np.arange(n)).astype(np.float32)
         assert_same(one, {**sample, "a": np.ones(n), "sum": total})
@@ -36,30 +36,24 @@ def test_a_single_result_of_a_lambda_in_a_wrapper() -> None:
     assert [one["c"]["more"].tolist() for one in found] == [3, 1, 4]
 
 
-def shifted_and_half(image: Any, offset: Any, gain: Any) -> Any:
-    return fn.cast(image + offset, dtype=DT.INT32), gain * 0.5
-
-
 def test_fields_are_named_by_path() -> None:
-    samples = [
-        {
-            "cameras": {0: {"image": np.full((2, 3), n, np.uint8)}, 1: {"gain": np.float32(n)}},
-            "offset": np.int32(4),
-        }
-        for n in (5, 6)
-    ]
-    paths = [("cameras", 0, "image"), "offset", ("cameras", 1, "gain")]
+    def shifted_and_half(image: Any, offset: Any, gain: Any) -> Any:
+        return fn.cast(image + offset, dtype=DT.INT32), gain * 0.5
+
+    image, gain, half = ("cameras", 0, "image"), ("cameras", 1, "gain"), ("cameras", 1, "half")
+    sample = {
+        "cameras": {0: {"image": np.full((2, 3), 5, np.uint8)}, 1: {"gain": np.float32(5)}},
+        "offset": np.int32(4),
+    }
     step = LambdaStep(
-        shifted_and_half,
-        input_names=paths,
-        output_types={("cameras", 0, "image"): DT.INT32, ("cameras", 1, "half"): DT.FLOAT},
+        shifted_and_half, input_names=[image, "offset", gain], output_types={image: DT.INT32, half: DT.FLOAT}
     )
-    for one, sample, n in zip(assert_laws(step, samples), samples, (5, 6), strict=True):
-        cameras = {
-            0: {"image": np.full((2, 3), n + 4, np.int32)},
-            1: {"gain": np.float32(n), "half": np.float32(n / 2)},
-        }
-        assert_same(one, {**sample, "cameras": cameras})
+    [found] = run_step(step, [sample])
+    cameras = {
+        0: {"image": np.full((2, 3), 9, np.int32)},
+        1: {"gain": np.float32(5), "half": np.float32(2.5)},
+    }
+    assert_same(found, {**sample, "cameras": cameras})
 
 
 @pytest.mark.parametrize("function", [lambda a: (a, a), lambda a: None, lambda a: [], lambda a: 1])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvidia.dali import types
-from step_runs import assert_same, blueprint_of, run_step
+from step_runs import assert_same, run_step
+from support.array_samples import group_of, sample_of
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter, PaddingToUniform
+from accvlab.dali_pipeline_framework import testing
+from accvlab.dali_pipeline_framework.processing_steps import PaddingToUniform
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 ALL_TYPES = [bool, "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
@@ -42,92 +45,64 @@ def test_content_at_the_origin_and_fill_at_the_ends(data: st.DataObject) -> None
         assert_same(one["x"], expected)
 
 
-@pytest.mark.parametrize("fill", [0.0, -7.0, float("inf"), float("nan")])
-def test_float64_is_exact(fill: float) -> None:
-    values = [np.array([np.pi, -0.0, np.inf, np.nan]), np.array([1e300]), np.zeros(0)]
-    for conditionals in (False, True):
-        found = run_step(PaddingToUniform("x", fill), [{"x": v} for v in values], enable_conditionals=conditionals)
-        for one, expected in zip(found, padded(values, fill), strict=True):
-            assert_same(one["x"], expected)
+@pytest.mark.parametrize(
+    ("values", "fill"),
+    [
+        *(([[np.pi, -0.0, np.inf, np.nan], [1e300], []], fill) for fill in (-7.0, np.inf, np.nan)),
+        ([[2**62 + 1, -(2**62) - 1], [5]], -1),
+    ],
+)
+def test_numbers_of_64_bits_are_exact(values: list[list[float]], fill: float) -> None:
+    arrays = [np.array(each) for each in values]
+    found = run_step(PaddingToUniform("x", fill), [{"x": array} for array in arrays])
+    for one, expected in zip(found, padded(arrays, fill), strict=True):
+        assert_same(one["x"], expected)
 
 
-def test_int64_is_exact() -> None:
-    values = [np.array([2**62 + 1, -(2**62) - 1]), np.array([5])]
-    found = run_step(PaddingToUniform("x", -1), [{"x": value} for value in values])
-    assert [one["x"].tolist() for one in found] == [[2**62 + 1, -(2**62) - 1], [5, -1]]
-
-
-class TestFields:
-    SAMPLES = (
-        *(
-            {
-                "x": np.full((n,), n, np.int32),
-                "scalar": np.float32(n),
-                "g": {"x": np.full((n, 2), n, np.float32), "y": np.full((n, 1), n, np.int8)},
-                "h": {0: {"g": {"z": np.full((1, n), n, np.uint8)}}},
-            }
-            for n in (2, 0, 1)
-        ),
-    )
-
-    def shapes(self, step: PaddingToUniform) -> list[tuple[int, ...]]:
-        found = run_step(step, self.SAMPLES)[1]
-        fields = [found["x"], found["scalar"], found["g"]["x"], found["g"]["y"], found["h"][0]["g"]["z"]]
-        return [field.shape for field in fields]
-
-    def test_all(self) -> None:
-        assert self.shapes(PaddingToUniform()) == [(2,), (), (2, 2), (2, 1), (1, 2)]
-        assert self.shapes(PaddingToUniform(None, 1)) == [(2,), (), (2, 2), (2, 1), (1, 2)]
-
-    def test_of_a_name(self) -> None:
-        assert self.shapes(PaddingToUniform("x")) == [(2,), (), (2, 2), (0, 1), (1, 0)]
-
-    def test_in_groups_of_a_name(self) -> None:
-        assert self.shapes(PaddingToUniform(("g",))) == [(0,), (), (2, 2), (2, 1), (1, 2)]
-
-    def test_of_several_names_that_meet(self) -> None:
-        assert self.shapes(PaddingToUniform(["g", "x", "x"])) == [(2,), (), (2, 2), (2, 1), (1, 2)]
-
-    def test_no_name_at_all(self) -> None:
-        assert self.shapes(PaddingToUniform([])) == [(0,), (), (0, 2), (0, 1), (1, 0)]
+@pytest.mark.parametrize(
+    ("names", "shapes"),
+    [
+        (None, [(2,), (), (2, 2), (2, 1), (1, 2)]),
+        ("x", [(2,), (), (2, 2), (0, 1), (1, 0)]),
+        (("g",), [(0,), (), (2, 2), (2, 1), (1, 2)]),
+        (["g", "x", "x"], [(2,), (), (2, 2), (2, 1), (1, 2)]),
+        ([], [(0,), (), (0, 2), (0, 1), (1, 0)]),
+    ],
+)
+def test_fields_of_names_and_in_groups_of_names(names: Any, shapes: list[tuple[int, ...]]) -> None:
+    samples = [
+        {
+            "x": np.full((n,), n, np.int32),
+            "scalar": np.float32(n),
+            "g": {"x": np.full((n, 2), n, np.float32), "y": np.full((n, 1), n, np.int8)},
+            "h": {0: {"g": {"z": np.full((1, n), n, np.uint8)}}},
+        }
+        for n in (2, 0, 1)
+    ]
+    found = run_step(PaddingToUniform(names), samples)[1]
+    fields = [found["x"], found["scalar"], found["g"]["x"], found["g"]["y"], found["h"][0]["g"]["z"]]
+    assert [field.shape for field in fields] == shapes
 
 
 def test_layouts_stay() -> None:
-    class Both:
-        def __call__(self, data: SampleDataGroup) -> SampleDataGroup:
-            return PaddingToUniform()(AxesLayoutSetter("image", "HWC")(data))
-
-    layouts: dict[str, str] = {}
-    samples = [{"image": np.zeros((n, 2, 3), np.uint8), "x": np.zeros(n)} for n in (1, 2)]
-    assert run_step(Both(), samples, layouts=layouts)[0]["image"].shape == (2, 2, 3)
-    assert layouts == {"image": "HWC", "x": ""}
+    samples = [sample_of({"image": np.zeros((n, 2, 3), np.uint8)}) for n in (1, 2)]
+    run, _ = testing.run_step(PaddingToUniform(), samples, layouts={"image": "HWC"})
+    assert (run.output["image"].shape, run.layouts["image"]) == ((2, 2, 3), "HWC")
 
 
-def test_text_and_declared_axes_through_a_pipeline() -> None:
-    class Declared(ArrayProvider):
-        @property
-        def sample_data_structure(self) -> SampleDataGroup:
-            blueprint = SampleDataGroup()
-            blueprint.add_data_field("text", types.DALIDataType.STRING)
-            blueprint.add_data_field("number", DT.FLOAT, ndim=0)
-            blueprint.add_data_field("boxes", DT.FLOAT, ndim=2)
-            return blueprint
-
-    texts, boxes = ["a", "", "äöü"], [np.ones((n, 4), np.float32) for n in (0, 3, 1)]
-    provider = Declared({"text": (DT.STRING, texts), "number": (DT.FLOAT, [1, 2, 3]), "boxes": (DT.FLOAT, boxes)})
-    with make_iterator(shuffled(provider, 3), [PaddingToUniform(fill_value=0)], py_num_workers=0) as iterator:
-        [batch] = iterator
-    assert batch["text"] == texts
-    assert batch["number"].tolist() == [1, 2, 3]
-    assert (batch["boxes"] == np.stack(padded(boxes, 0))).all()
+class Declared(ArrayProvider):
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        return group_of(text=DT.STRING, number=(DT.FLOAT, {"ndim": 0}), boxes=(DT.FLOAT, {"ndim": 2}))
 
 
-def test_batches_may_differ() -> None:
-    provider = ArrayProvider({"x": (DT.INT32, [[1], [1, 2], [1, 2, 3], []])})
-    with make_iterator(shuffled(provider, 2), [PaddingToUniform("x", 9)], py_num_workers=0) as iterator:
-        assert [batch["x"].tolist() for batch in iterator] == [[[1, 9], [1, 2]], [[1, 2, 3], [9, 9, 9]]]
-
-
-def test_the_check_returns_what_it_was_given() -> None:
-    blueprint = blueprint_of({"x": np.zeros(1)})
-    assert PaddingToUniform("x")._check_and_adjust_data_format_input_to_output(blueprint) is blueprint
+def test_text_and_declared_axes_of_each_batch() -> None:
+    texts, boxes = ["a", "", "äöü", "b"], [np.ones((n, 4), np.float32) for n in (0, 3, 1, 1)]
+    fields = {"text": (DT.STRING, texts), "number": (DT.FLOAT, [1, 2, 3, 4]), "boxes": (DT.FLOAT, boxes)}
+    steps = [PaddingToUniform(fill_value=0)]
+    with make_iterator(shuffled(Declared(fields), 2), steps, py_num_workers=0) as iterator:
+        for number, batch in enumerate(iterator):
+            samples = slice(2 * number, 2 * number + 2)
+            assert batch["text"] == texts[samples]
+            assert batch["number"].tolist() == fields["number"][1][samples]
+            np.testing.assert_array_equal(batch["boxes"], padded(boxes[samples], 0))

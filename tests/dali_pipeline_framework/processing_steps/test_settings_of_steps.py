@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from nvidia.dali.types import DALIImageType
 from support.arrays import DT
+from support.refusals import assert_refused
 from support.step_settings import StepSettings, of_each_step
 from test_published_signatures import EXPORTS
 
@@ -21,9 +20,8 @@ from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer a
 from accvlab.dali_pipeline_framework.processing_steps import TensorSizeAdder
 from accvlab.dali_pipeline_framework.sample_data.formats import DECODED_IMAGE
 
-STRETCH, PAD, CROP = A.ResizingMode.STRETCH, A.ResizingMode.PAD, A.ResizingMode.CROP
+STRETCH, PAD = A.ResizingMode.STRETCH, A.ResizingMode.PAD
 INNER = TensorSizeAdder("image", "_hw")
-GRAY = DALIImageType.GRAY
 DISTORTION = {
     "min_max_brightness": [-3, 3],
     "min_max_hue": [-9, 9],
@@ -32,15 +30,6 @@ DISTORTION = {
     **{f"prob_{what}_aug": 0.5 for what in ("brightness", "hue", "contrast", "saturation")},
     "prob_swap_channels": 0.5,
 }
-BEV_NAMES = [
-    "points",
-    "velocities",
-    "sizes",
-    "orientation",
-    "proj_matrices_and_extrinsics",
-    "ego_to_world",
-    "world_to_ego",
-]
 # Settings of each step that can be made; those that are left out have their defaults.
 GOOD: dict[str, dict[str, Any]] = {
     "AffineTransformer": {"output_hw": [4, 5], "resizing_mode": STRETCH, "image_field_names": "image"},
@@ -51,7 +40,11 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "AxesLayoutSetter": {"names_fields_to_set": "image", "layout_to_set": "HWC"},
     "BEVBBoxesTransformer3D": {
-        **{f"data_field_names_{kind}": kind for kind in BEV_NAMES},
+        **{
+            f"data_field_names_{kind}": kind
+            for kind in ("points", "velocities", "sizes", "orientation", "ego_to_world", "world_to_ego")
+        },
+        "data_field_names_proj_matrices_and_extrinsics": "matrices",
         "rotation_range": [0, 1],
         "rotation_axis": 2,
         "scaling_range": [0.5, 1],
@@ -119,54 +112,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
 }
 SETTINGS = StepSettings(
-    processing_steps,
-    GOOD,
-    whole_numbers={"num_points", "num_categories", "rotation_axis"},
-    numbers={
-        "fill_value",
-        "flip_prob",
-        "flip_prob_x",
-        "flip_prob_y",
-        "hw_decoder_load",
-        "max_radius",
-        "mean",
-        "min_fraction_area_clipping",
-        "min_radius",
-        "minimum_bbox_size",
-        "prob",
-        "radius_scaling_factor",
-        "radius_to_sigma_factor",
-        "std_dev",
-        *(name for name in DISTORTION if name.startswith("prob_")),
-    },
-    ranges={
-        "angle_range",
-        "area_range",
-        "bottom_crop_range",
-        "crop_x_range",
-        "ratio_range",
-        "rotation_range",
-        "scale_range",
-        "scaling_range",
-        "tile_range",
-        *(name for name in DISTORTION if name.startswith("min_max_")),
-    },
-    lists_of_whole_numbers={
-        "field_dims_to_process",
-        "fields_to_process_num_dims",
-        "heatmap_hw",
-        "output_hw",
-        "tile_size_to_pad_to",
-    },
-    lists={
-        "image_hw",
-        "maximum_point",
-        "min_object_size",
-        "minimum_point",
-        "point_range",
-        "translation_max_abs",
-    },
-    takes_nan={("PointsPadder", "fill_value"), ("PaddingToUniform", "fill_value")},
+    processing_steps, GOOD, takes_nan={("PointsPadder", "fill_value"), ("PaddingToUniform", "fill_value")}
 )
 
 
@@ -189,91 +135,57 @@ def test_values(check: Callable[[str], None], step: str) -> None:
     check(step)
 
 
-@pytest.mark.parametrize(
-    ("step", "wrong", "meant"),
-    [
-        ("ImageResizer", "box_name", "box_names"),
-        ("GridMasker", "probs", "prob"),
-        ("ImageDecoder", "bgr", "as_bgr"),
-    ],
-)
-def test_an_unknown_argument_is_told_with_a_similar_one(step: str, wrong: str, meant: str) -> None:
-    with pytest.raises(TypeError, match=f"`{wrong}` is not an argument of {step}. Did you mean '{meant}'"):
-        SETTINGS.made(step, **{wrong: 1})
+@pytest.mark.parametrize("step", GOOD)
+def test_an_unknown_argument_is_named(step: str) -> None:
+    assert_refused(lambda: SETTINGS.made(step, zzz=1), f"`zzz` is not an argument of {step}.", TypeError)
 
 
-@pytest.mark.parametrize(
-    ("step", "given", "shown"),
-    [
-        ("PointsPadder", {"num_points": np.int64(3)}, "num_points=3"),
-        ("GridMasker", {"prob": np.float32(0.5), "tile_range": np.array([4, 9])}, "prob=0.5, draws=("),
-        ("ImageMeanStdDevNormalizer", {"mean": 1, "std_dev": 2}, "mean=(1.0,), std_dev=(2.0,)"),
-        ("ImageToTileSizePadder", {"tile_size_to_pad_to": [4, 8]}, "tile_size_xy=(4, 8)"),
-    ],
-)
-def test_settings_are_kept_as_plain_numbers(step: str, given: dict[str, Any], shown: str) -> None:
-    assert shown in repr(SETTINGS.made(step, **given))
+def test_settings_are_kept_as_plain_numbers() -> None:
+    assert "num_points=3" in repr(SETTINGS.made("PointsPadder", num_points=np.int64(3)))
 
 
 def two_results(a: Any, b: Any) -> Any:
     return a, b
 
 
-KEY = ({"key": "camera"}, "The `key` of a draw")
-# Settings in place of the good ones, and what the error says.
+# Settings in place of the good ones, and what the error says. What is no number: see `test_values`.
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "AffineTransformer": [
-        *(
-            ({"image_field_names": names}, "Give `image_field_names` or `image_hw_field_names`")
-            for names in (None, [], ())
-        ),
-        ({"image_field_names": (), "image_hw_field_names": ()}, "Give `image_field_names`"),
-        ({"image_field_names": 1.5}, "`image_field_names` must be a name"),
+        ({"image_field_names": ()}, "Give `image_field_names` or `image_hw_field_names`"),
         ({"image_field_names": None, "image_hw_field_names": "a", "mask_names": "b"}, "`mask_names` needs"),
         ({"point_field_names": ["a", "image"]}, r"these names are given twice: \['image'\]"),
-        *(({"output_hw": hw}, r"`output_hw` must be \[height, width\]") for hw in ([4], [4, 0], [4, 2.5], 4)),
+        ({"output_hw": [4, 0]}, r"`output_hw` must be \[height, width\]"),
         ({"resizing_mode": 0}, "`resizing_mode` must be one of ResizingMode.STRETCH"),
-        (
-            {"resizing_mode": PAD, "resizing_anchor": 0},
-            "`resizing_anchor` must be one of None, ",
-        ),
+        ({"resizing_mode": PAD, "resizing_anchor": 0}, "`resizing_anchor` must be one of None, "),
         ({"resizing_anchor": A.ResizingAnchor.CENTER}, "must be left out with STRETCH"),
         ({"resizing_mode": PAD}, "must be given with PAD"),
-        ({"resizing_mode": CROP}, "must be given with CROP"),
         *(
             ({"transformation_steps": steps}, "`transformation_steps` must be a transformation step or a sequence")
             for steps in ([1], 1)
         ),
-        *(({"fill_value": value}, "`fill_value` must be a finite number") for value in ("a", math.nan)),
         ({"key": "camera", "transformation_steps": [A.Rotation(0.5, 1)]}, "The `key` of a draw must be one of"),
     ],
     "AnnotationElementConditionEval": [
-        *(({"condition": condition}, "") for condition in ("r = ", "x < 3", "r = x)", None, 3)),
+        *(({"condition": condition}, "") for condition in ("r = x)", None)),
         ({"condition": "r = 1 < 2"}, "`condition` needs at least one field, got 'r = 1 < 2'"),
     ],
     "AxesLayoutSetter": [
         ({"names_fields_to_set": []}, r"must be a name .* or a sequence of names, got"),
-        ({"names_fields_to_set": [1.5]}, "must be a name"),
         ({"layout_to_set": None}, "`layout_to_set` must be a text"),
     ],
     "BEVBBoxesTransformer3D": [
         ({"rotation_axis": None}, "`rotation_axis` must be 0, 1 or 2"),
         ({"rotation_axis": 3}, r"`rotation_axis` must be in \[0, 2\], got 3"),
-        ({"rotation_range": [1]}, "`rotation_range` must be two numbers, least <= greatest"),
         ({"rotation_range": [1, -1]}, "`rotation_range` must be two numbers, least <= greatest"),
-        ({"scaling_range": [0.5, 1, 2]}, "`scaling_range` must be two numbers, 0 < least <= greatest"),
         ({"scaling_range": [0, 1]}, "`scaling_range` must be two numbers, 0 < least"),
         ({"translation_max_abs": [1, 2]}, "`translation_max_abs` must be three numbers"),
-        ({"translation_max_abs": [1, 2, math.nan]}, "`translation_max_abs` must be three numbers"),
         ({"flip_prob_x": 2}, r"`flip_prob_x` must be in \[0, 1\]"),
         ({"rotation_axis": 0, "flip_prob_y": 0.5}, "cannot be mirrored"),
         ({"data_field_names_ego_to_world": "points"}, r"these names are given twice: \['points'\]"),
-        KEY,
     ],
     "BoundingBoxToHeatmapConverter": [
         ({"image_field_name": "image"}, "one of `image_field_name` and `image_hw_field_name`"),
         ({"image_hw_field_name": None}, "one of `image_field_name` and `image_hw_field_name`"),
-        ({"categories_in_name": None}, "need both `categories_in_name` and `num_categories`"),
         ({"num_categories": None}, "need both `categories_in_name` and `num_categories`"),
         ({"num_categories": 0}, "`num_categories` must be a whole number of at least 1"),
         ({"per_category_min_object_sizes": [[1, 1]] * 2}, "not both"),
@@ -285,10 +197,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             for sizes in ([[1, 1]] * 3, [1, 1])
         ),
         ({"min_object_size": 3}, "`min_object_size` must be a height and a width"),
-        *(
-            ({"heatmap_hw": hw}, r"`heatmap_hw` must be \[height, width\] in whole pixels of at least 1")
-            for hw in ((0, 4), 4)
-        ),
+        ({"heatmap_hw": (0, 4)}, r"`heatmap_hw` must be \[height, width\] in whole pixels of at least 1"),
         ({"min_radius": 0}, "`min_radius` must be a number above 0, got 0"),
         (
             {"min_radius": 3, "max_radius": 2},
@@ -311,124 +220,83 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             },
             "name each field once",
         ),
-        ({"field_names_to_process": [1.5]}, "must be a name"),
     ],
     "CoordinateCropper": [
         ({"minimum_point": [0, 0]}, "one number per axis each, got 2 and 1"),
         ({"minimum_point": [2]}, "must be at most"),
-        ({"minimum_point": [math.nan]}, "`minimum_point` must be a list of numbers"),
-        ({"maximum_point": "ab"}, "`maximum_point` must be a list of numbers"),
-        ({"minimum_point": [], "maximum_point": []}, "`minimum_point` must be a list of numbers"),
         ({"minimum_point": 0, "maximum_point": 1}, "`minimum_point` must be a list of numbers"),
     ],
     "GridMasker": [
         ({"prob": -0.1}, r"`prob` must be in \[0, 1\]"),
         ({"tile_range": (0, 5)}, "`tile_range` must be two numbers, 1 <= least"),
         ({"tile_range": (1.5, 5)}, "`tile_range` must be two whole numbers"),
-        ({"tile_range": (7, 5)}, "`tile_range` must be two numbers, 1 <= least <= greatest"),
         ({"ratio_range": (0.5, 1.5)}, "`ratio_range`.* two numbers, 0 <= least <= greatest <= 1"),
-        ({"angle_range": (0, math.nan)}, "`angle_range` must be two numbers, least <= greatest"),
-        KEY,
     ],
     "HorizontalFlipper": [
-        *(({"prob": prob}, r"`prob` must be in \[0, 1\]") for prob in (-0.1, 1.1)),
+        ({"prob": 1.1}, r"`prob` must be in \[0, 1\]"),
         ({"image_names": ()}, "Give `image_names`"),
     ],
-    "ImageDecoder": [
-        ({"hw_decoder_load": load}, r"`hw_decoder_load` must be in \[0, 1\], got")
-        for load in (-0.1, 1.01, math.nan)
-    ],
+    "ImageDecoder": [({"hw_decoder_load": 1.01}, r"`hw_decoder_load` must be in \[0, 1\], got")],
     "ImageMeanStdDevNormalizer": [
-        ({"std_dev": 0}, "Standard deviation must be greater than 0"),
-        ({"std_dev": [1, -1, 1]}, "Standard deviation must be greater than 0"),
-        ({"mean": "a"}, "`mean` must be a number, or one per channel, got 'a'"),
+        ({"std_dev": [1, 0, 1]}, "Standard deviation must be greater than 0"),
         ({"mean": []}, "`mean` must be a number, or one per channel"),
         ({"mean": [[1, 2], [3, 4]]}, "`mean` must be a number, or one per channel"),
-        ({"std_dev": math.nan}, "`std_dev` must be a number, or one per channel"),
         ({"mean": [1, 2], "std_dev": [1, 2, 3]}, "same number of channels, got 2 and 3"),
-        *(({"output_type": dtype}, "`output_type` must be one of .*FLOAT") for dtype in (DT.BOOL, "FLOAT")),
+        ({"output_type": DT.BOOL}, "`output_type` must be one of .*FLOAT"),
         ({"output_layout": "WHC"}, "`output_layout` must be one of"),
     ],
     "ImageResizeCropFlipper": [
         ({"scale_range": (0, 1)}, "`scale_range` must be two numbers, 0 < least"),
-        ({"scale_range": (1, 0.5)}, "`scale_range` must be two numbers, 0 < least <= greatest"),
-        ({"scale_range": 1}, "`scale_range` must be two numbers"),
         ({"bottom_crop_range": (0, 1.5)}, "`bottom_crop_range` must be two numbers, 0 <= least <= greatest <= 1"),
-        ({"bottom_crop_range": (0.5,)}, "`bottom_crop_range` must be two numbers"),
         ({"flip_prob": 2}, r"`flip_prob` must be in \[0, 1\]"),
         ({"crop_x_range": (0.5, 1.5)}, "`crop_x_range` must be two numbers, 0 <= least <= greatest <= 1"),
-        ({"crop_x_range": 0.5}, "`crop_x_range` must be two numbers"),
-        ({"output_hw": "ab"}, "`output_hw` must be"),
-        KEY,
     ],
     "ImageResizer": [
         ({"mode": "fill"}, "`mode` must be one of 'stretch', 'pad', 'crop', got 'fill'"),
         ({"anchor": "left"}, "`anchor` must be one of 'center', 'top_or_left', 'bottom_or_right', got 'left'"),
-        ({"output_hw": [0, 4]}, "`output_hw` must be"),
         ({"image_names": None}, "Give `image_names` or `hw_names`"),
         ({"box_names": "image"}, "given twice"),
         ({"reduced_decoding": True}, "needs `is_encoded=True`"),
     ],
     "ImageToTileSizePadder": [
         ({"tile_size_to_pad_to": tile}, "`tile_size_to_pad_to` must be a whole number of at least 1")
-        for tile in (0, -1, (4, 0), (1, 2, 3), 2.5, "a", None, [[1, 2]], [[1], [2, 3]], math.nan)
+        for tile in (0, (1, 2, 3), 2.5, [[1], [2, 3]])
     ],
     "LambdaStep": [
         ({"function": 3}, "`function` must be callable"),
         *(({"output_types": types}, "at least one name and type") for types in ({}, ["b"], {"b": np.float32})),
-        *(({"input_names": names}, "`input_names` must be a name") for names in (1.5, [("a", None)], [("a", ())])),
+        *(({"input_names": names}, "`input_names` must be a name") for names in (1.5, [("a", ())])),
         *(({"output_types": {name: DT.FLOAT}}, "`output_types` must be a name") for name in ((), ("b", 1.5))),
         *(
-            (
-                {"function": len, "output_types": {"image": DT.UINT8}, "output_contents": contents},
-                "`output_contents` must be a dict of names",
-            )
+            ({"output_types": {"image": DT.UINT8}, "output_contents": contents}, "must be a dict of names")
             for contents in ({"other": DECODED_IMAGE}, {"image": "CHW"}, "CHW")
         ),
     ],
     "MapStep": [
-        ({"function": 3}, "`function` must be callable"),
         ({"input_names": []}, "at least one, got none"),
-        *(({"output_types": types}, "at least one name and type") for types in ({}, {"b": np.float32})),
-        ({"input_names": 1.5}, "`input_names` must be a name"),
+        ({"output_types": {}}, "at least one name and type"),
         ({"output_contents": {"b": DECODED_IMAGE}}, "names in `input_names`"),
         ({"function": two_results}, r"must take 1 argument\(s\), which .* does not"),
         ({"function": np.fliplr, "draws": [UniformDraw("gain")]}, "and gain by name, which"),
         ({"function": len, "draws": "gain"}, "`draws` must be a list of draws, got 'gain'"),
         ({"function": len, "draws": [UniformDraw("a")] * 2}, "'a' twice"),
     ],
-    "PaddingToUniform": [({"fill_value": fill}, "`fill_value` must be a number") for fill in ("0", None, [0])],
     "PhotoMetricDistorter": [
         ({"min_max_brightness": [1, -1]}, "`min_max_brightness` must be two numbers, least <= greatest, got"),
         ({"min_max_hue": 3}, "`min_max_hue` must be two numbers"),
-        ({"min_max_hue": [0, math.inf]}, "`min_max_hue` must be two numbers"),
         ({"min_max_contrast": [-1, 1]}, "`min_max_contrast` must be two numbers, 0 <= least <= greatest"),
-        ({"min_max_saturation": ["a", "b"]}, "`min_max_saturation` must be two numbers"),
+        ({"min_max_saturation": [-1, 1]}, "`min_max_saturation` must be two numbers, 0 <= least <= greatest"),
         ({"prob_hue_aug": 1.5}, r"`prob_hue_aug` must be in \[0, 1\], got 1.5"),
-        ({"prob_swap_channels": "a"}, "`prob_swap_channels` must be in"),
-        KEY,
     ],
     "PointsInRangeCheck": [({"minimum_point": [2]}, "must be at most")],
-    "PointsPadder": [
-        *(
-            ({"num_points": count}, "`num_points` must be a whole number of at least 1, got")
-            for count in (0, -1, 2.5, "3", None)
-        ),
-        ({"fill_value": "0"}, "`fill_value` must be a number"),
-    ],
+    "PointsPadder": [({"num_points": 0}, "`num_points` must be a whole number of at least 1, got")],
     "TensorSizeAdder": [
-        *(
-            ({"tensor_name": name, "size_postfix": postfix}, "must be a text")
-            for name, postfix in ((1, "_hw"), ("a", ""), ("a", None))
-        ),
-        *(
-            ({"store_size_as_type": dtype}, "`store_size_as_type` must be one of DALIDataType.INT8, ")
-            for dtype in (DT.BOOL, DT.STRING, np.int32, None)
-        ),
+        ({"tensor_name": 1}, "must be a text"),
+        ({"size_postfix": ""}, "must be a text"),
+        ({"store_size_as_type": DT.BOOL}, "`store_size_as_type` must be one of DALIDataType.INT8, "),
     ],
     "UnneededFieldRemover": [
-        ({"unneeded_field_names": names}, "`unneeded_field_names` must be")
-        for names in ("a", None, 3, {"a"}, [1.5], [None], [["a"]], [True])
+        ({"unneeded_field_names": names}, "`unneeded_field_names` must be") for names in ("a", {"a"}, [1.5])
     ],
     "VideoDecoder": [({"device": "mixed"}, "`device` must be"), ({"colors": "rgb"}, "`colors` must be")],
     "VisibleBboxSelector": [
@@ -437,14 +305,11 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"check_for_bbox_occlusion": False, "check_for_minimum_size": False}, "must be true"),
         ({"minimum_bbox_size": None}, "needs `minimum_bbox_size`"),
         ({"depths_field_name": None}, "needs `depths_field_name`"),
-        *(({"image_hw": hw}, "two positive numbers") for hw in ((0, 5), (5,))),
+        ({"image_hw": (0, 5)}, "two positive numbers"),
         ({"resulting_mask_field_path": ()}, "must not be empty"),
     ],
     **{
-        step: [
-            ({"processing_step_to_apply": no_step}, "`processing_step_to_apply` must be a PipelineStepBase, got")
-            for no_step in (None, TensorSizeAdder, abs)
-        ]
+        step: [({"processing_step_to_apply": TensorSizeAdder}, "must be a PipelineStepBase, got")]
         for step in GOOD
         if step.startswith("DataGroup")
     },
@@ -464,19 +329,15 @@ def test_settings_that_are_refused(step: str, changed: dict[str, Any], rule: str
     ("make", "rule"),
     [
         (lambda: A.Translation(1.5, [0, 0]), "`prob` must be in [0, 1], got 1.5"),
-        (lambda: A.Rotation("a", 0), "`prob` must be in [0, 1], got 'a'"),
         (lambda: A.Rotation(1, "a"), "needs finite numbers, got 'a'"),
-        (lambda: A.Rotation(1, math.inf), "needs finite numbers, got inf"),
         (lambda: A.Rotation(1, 5, 4), "Rotation: the minimum must not exceed the maximum, got 5.0 and 4.0"),
         (lambda: A.Translation(1, 3), "needs two numbers, for x and y; got 3"),
-        (lambda: A.Translation(1, [3, 4, 5]), "needs two numbers, for x and y; got [3, 4, 5]"),
         (lambda: A.Translation(1, [0, 1], [1, 0]), "Translation: no minimum may exceed its maximum"),
         (lambda: A.UniformScaling(1, 0), "UniformScaling: a factor must not be 0"),
         (lambda: A.NonUniformScaling(1, [1, 0]), "NonUniformScaling: a factor must not be 0"),
         (lambda: A.Shearing(1, [90, 0]), "between -90 and 90"),
         (lambda: A.ShiftToAlignWithOriginalImageBorder(1, 0), "`border` must be one of"),
         (lambda: A.Selection(1, [0.5], []), "must have the same length, got 1 and 0"),
-        (lambda: A.Selection(1, [], []), "sum up to 1, got []"),
         (lambda: A.Selection(1, [0.5, 0.4], [[], []]), "sum up to 1, got [0.5, 0.4]"),
         (lambda: A.Selection(1, [1.5, -0.5], [[], []]), "must be at least 0"),
         (lambda: A.Selection(1, [1.0], [3]), "Each of the `options` must be a transformation step"),

@@ -23,7 +23,6 @@ from accvlab.dali_pipeline_framework.providers.frames.camera_rigs import (
     ("rule", "name", "expected"),
     [
         (None, "00042.jpg", 42),
-        (None, "-3.png", -3),
         (None, "1533151603.512.jpg", 1533151603.512),
         (None, "1533151603512404123.jpg", 1533151603512404123),
         (r"__(\d+)\.", "n015__CAM__17.jpg", 17),
@@ -43,19 +42,12 @@ def test_reads_numbers_as_they_are_written(rule, name, expected):
     [
         (None, "frame_1.jpg", r"finite number of at most 64 bits in the file name 'frame_1.jpg', got 'frame_1'"),
         (None, "nan.jpg", "in the file name 'nan.jpg', got nan"),
-        (None, "inf.jpg", "in the file name 'inf.jpg', got inf"),
         (None, "1e300.jpg", "in the file name '1e300.jpg', got 1e[+]300"),
         (None, "9" * 30 + ".jpg", "at most 64 bits in the file name '9{30}.jpg'"),
         (r"_(\d+)", "a1.jpg", r"in the file name 'a1.jpg', got None"),
         (r"_(\w+)\.", "a_b.jpg", r"in the file name 'a_b.jpg', got 'b'"),
         (r"_(\d+)|x", "x.jpg", "got None"),
-        (
-            lambda name: None,
-            "a.jpg",
-            "must find a finite number .* in the file name 'a.jpg', got None",
-        ),
         (lambda name: int(name), "a.jpg", r"file name 'a.jpg', got 'a' \(invalid literal"),
-        (lambda name: float("nan"), "a.jpg", "got nan"),
     ],
 )
 def test_says_which_name_has_no_time_stamp(rule, name, message):
@@ -72,27 +64,9 @@ def test_refuses_rules(rule, message):
         timestamp_reader(rule)
 
 
-def test_whole_numbers_stay_whole():
-    large = 1533151603512404123
-    assert as_times([large, large + 1]).tolist() == [large, large + 1]
-    assert as_times([1, 2.5]).dtype == np.float64
-
-
 def match(reference: list[float], other: list[float], tolerance: float) -> list[int]:
     cameras = [CameraTimes.of(as_times(times)) for times in (reference, other)]
     return align_times(cameras, 0, tolerance)[:, 1].tolist()
-
-
-def test_matches_nearest_times():
-    assert match([0, 10, 20], [1, 11, 21], 5) == [0, 1, 2]
-    assert match([0, 10, 20], [1, 21], 5) == [0, -1, 1]
-    assert match([0, 10, 20], [6, 14], 6) == [-1, 0, -1]  # both are nearest to 10: 6 is the earlier
-    assert match([0, 10], [5], 5) == [0, -1]
-    assert match([0, 10], [5], 4) == [-1, -1]
-    assert match([], [1], 1) == []
-    assert match([1, 2], [], 1) == [-1, -1]
-    assert match([0.5, 1], [7, 9], 8) == [-1, 0]  # floats and whole numbers
-    assert match([1e-7, 2e-7], [2.4e-7, 9.0], 4e-8) == [-1, 0]
 
 
 times = st.lists(st.integers(-50, 50), unique=True, max_size=12).map(sorted)
@@ -109,10 +83,15 @@ def test_matches_are_mutual_nearest_and_in_order(reference, other, tolerance):
             if is_nearest and is_its_nearest and abs(candidate - time) <= tolerance:
                 found = position
         expected.append(found)
-    matched = match(reference, other, tolerance)
-    assert matched == expected
-    used = [position for position in matched if position >= 0]
-    assert used == sorted(set(used))  # none twice, none out of order
+    assert match(reference, other, tolerance) == expected
+
+
+def test_floats_and_whole_numbers_are_matched():
+    large = 1533151603512404123
+    assert match([large, large + 1], [large + 1], 0) == [-1, 0]
+    assert match([0.5, 1], [7, 9], 8) == [-1, 0]
+    assert match([1e-7, 2e-7], [2.4e-7, 9.0], 4e-8) == [-1, 0]
+    assert match([0, 10, 20], [6, 14], 6) == [-1, 0, -1]  # both are nearest to 10: 6 is the earlier
 
 
 class TestExactTolerance:

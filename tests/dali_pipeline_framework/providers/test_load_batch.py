@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from nvidia.dali.types import SampleInfo
+from support.array_samples import group_of
+from support.arrays import DT
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
@@ -31,10 +33,7 @@ class BatchProvider(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("slot", blueprint.get_type_of_field("index"))
-        blueprint.add_data_field("size", blueprint.get_type_of_field("index"))
-        return blueprint
+        return group_of(**dict.fromkeys(("index", "slot", "size"), DT.INT64))
 
     def _sample(self, index: int, slot: int, size: int) -> SampleDataGroup:
         sample = self.sample_data_structure
@@ -46,16 +45,15 @@ class BatchProvider(IndexProvider):
 
     def load_batch(self, sample_indices, slots):
         for number, (index, slot) in enumerate(zip(sample_indices, slots, strict=True)):
-            if number == 2 and self.fails == "raises":
-                raise LookupError("no such thing")
-            if number == 2 and self.fails == "other sample":
-                error = LookupError("no such thing")
-                error.sample_index_in_data_set = 7
-                raise error
-            if number == 2 and self.fails == "short":
-                return
             if number == 2 and self.fails == "None":
                 yield None
+            if number == 2 and self.fails == "short":
+                return
+            if number == 2 and self.fails:
+                error = LookupError("no such thing")
+                if self.fails == "other sample":
+                    error.sample_index_in_data_set = 7
+                raise error
             yield self._sample(index, slot, len(sample_indices))
 
 
@@ -63,39 +61,30 @@ def rows(batches):
     return [np.stack([batch[name] for name in ("index", "slot", "size")], axis=1).tolist() for batch in batches]
 
 
-def callable_of(provider, **arguments):
+def callable_of(provider):
     sampler = ShuffledSampler(provider.num_samples, shuffle=False, last_batch="partial")
-    return SamplerInputCallable(provider, sampler, **arguments)
+    return SamplerInputCallable(provider, sampler)
+
+
+EXPECTED = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]
 
 
 @pytest.mark.parametrize("arguments", [{}, {"num_workers": 2, "start_method": "forkserver"}])
 def test_batches_are_loaded_as_a_whole(arguments):
     with make_loader(callable_of(BatchProvider()), 4, **arguments) as loader:
-        expected = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]
-        assert rows(loader) == [*expected, [[8, 0, 2], [9, 1, 2]]]
+        assert rows(loader) == [*EXPECTED, [[8, 0, 2], [9, 1, 2]]]
 
 
-def test_on_each_shard_and_with_context():
-    for shard in range(2):
-        data_input = callable_of(BatchProvider(), shard_id=shard, num_shards=2, context_name="place")
-        with make_loader(data_input, 2) as loader:
-            batches = [*loader]
-        assert [batch["index"].tolist() for batch in batches[:2]] == [
-            [2 * shard, 2 * shard + 1],
-            [4 + 2 * shard, 5 + 2 * shard],
-        ]
-        for batch in batches:
-            assert batch["slot"].tolist() == [*range(len(batch["slot"]))]
-            assert batch["place"]["sample_index"].tolist() == batch["index"].tolist()
-
-
-def test_other_inputs():
-    provider = BatchProvider(8)
-    expected = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]
-    with make_loader(ShuffledShardedInputCallable(provider, 4)) as loader:
-        assert rows(loader) == expected
-    with make_loader(SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False))) as loader:
-        assert rows(loader) == expected
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda provider: ShuffledShardedInputCallable(provider, 4),
+        lambda provider: SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False)),
+    ],
+)
+def test_other_inputs(make):
+    with make_loader(make(BatchProvider(8))) as loader:
+        assert rows(loader) == EXPECTED
 
 
 def test_a_sample_alone_is_asked_for_with_get_data():

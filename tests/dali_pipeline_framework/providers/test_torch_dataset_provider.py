@@ -21,7 +21,6 @@ from accvlab.dali_pipeline_framework import (
     ConcatDataProvider,
     DataLoader,
     DataProvider,
-    FaultPolicy,
     SampleDataGroup,
     SamplerInputIterable,
     SequentialSampler,
@@ -29,7 +28,7 @@ from accvlab.dali_pipeline_framework import (
     TorchDatasetProvider,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, SourceError, StateError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 DT = types.DALIDataType
@@ -68,16 +67,10 @@ class Fetched(Items):
 
 def test_format_of_the_first_item() -> None:
     provider = TorchDatasetProvider(Items())
-    check_provider(provider, start_method="forkserver")
-    found = {
-        name: (leaf.dtype.name, leaf.ndim)
-        for name, leaf in zip(
-            provider.sample_data_structure.format.flat_names,
-            provider.sample_data_structure.format.flat_leaves,
-            strict=True,
-        )
-    }
-    assert found == {
+    check_provider(provider, num_workers=0)
+    format = provider.sample_data_structure.format
+    leaves = [(leaf.dtype.name, leaf.ndim) for leaf in format.flat_leaves]
+    assert dict(zip(format.flat_names, leaves, strict=True)) == {
         "cameras.[0].image": ("UINT8", 3),
         "cameras.[0].gain": ("FLOAT", 0),
         "cameras.[1].image": ("UINT8", 3),
@@ -96,11 +89,8 @@ def test_format_of_the_first_item() -> None:
     sample = provider.get_data(2)
     assert np.array_equal(sample["cameras"][1]["image"], np.full((4, 6, 3), 2))
     assert sample["pose"]["position"].tolist() == [1, 2, 2]
-    assert (sample["name"], bytes(sample["file"]), sample["picture"].tolist()) == (
-        "item 2",
-        b"\x01" * 3,
-        [[2] * 5] * 2,
-    )
+    assert (sample["name"], bytes(sample["file"])) == ("item 2", b"\x01" * 3)
+    assert sample["picture"].tolist() == [[2] * 5] * 2
     assert provider.sequence_lengths == (2, 2)
     assert provider.describe_sample(3) == "item 3 of Items"
 
@@ -166,15 +156,11 @@ def test_first_items_that_are_refused(first: Any, message: str) -> None:
         ({"c": [{"x": 1}, {"y": 1}]}, r"The item has no c\[1\].x; at that place it has 'y'"),
         ({"d": 1}, "The item has no c; at that place it has 'd'"),
         ({"c": 3}, "c: must be a dict or a list of 2, got 3"),
-        ({"c": [{"x": 1}, {"x": "text"}]}, r"c\[1\].x: cannot store 'text'"),
-        ({"c": [{"x": 1}, {"x": 2.5}]}, r"c\[1\].x: a field of type int64 holds whole numbers, got 2.5"),
-        ({"c": [{"x": 1}, {"x": "a"}]}, "Its type is that in item 0; a `blueprint` sets others."),
+        ({"c": [{"x": 1}, {"x": "text"}]}, r"c\[1\].x: cannot store 'text'.* Its type is that in item 0; a `b"),
         ({"c": [{"x": 1}, {"x": None}]}, r"c\[1\].x: is None. Deliver an empty array"),
         ({"c": [{"x": 1}, {"x": np.ones(3)}]}, r"c\[1\].x: must have 0 dimension\(s\), got shape \(3,\)"),
-        ({"c": [{"x": 1}, {"x": {"y": 1}}]}, r"c\[1\].x: cannot store \{'y': 1\} of type dict"),
         ({"c": [{"x": 1}, {"x": 2, "y": 3}]}, r"The item has c\[1\].y as well. Give a `blueprint`"),
         ({"c": [{"x": 1}, {"x": 2}], "d": 1}, "The item has d as well"),
-        (None, "`names` must name the 1 element.* are no dicts, but NoneType"),
         ((1, 2), "`names` must name the 2 element.* are no dicts, but tuple"),
     ],
 )
@@ -182,11 +168,6 @@ def test_items_of_another_form_are_named(second: Any, message: str) -> None:
     provider = TorchDatasetProvider([{"c": [{"x": 1}, {"x": 2}]}, second])
     with pytest.raises(FieldValueError, match=f"^item 1 of list differs in structure from item 0. .*{message}"):
         provider.get_data(1)
-    with (
-        DataLoader(provider, batch_size=2, num_workers=0) as loader,
-        pytest.raises(SourceError, match="Loading sample 1 failed"),
-    ):
-        next(iter(loader))
 
 
 @dataclasses.dataclass
@@ -227,42 +208,9 @@ def test_with_a_blueprint_what_it_does_not_name_may_come_and_go() -> None:
     assert provider.get_data(1)["a"].shape == (2, 2)
     with pytest.raises(FieldValueError, match=r"item 2 of list does not fit the blueprint. The item has no a; at"):
         provider.get_data(2)
-
-
-def test_a_batch_that_is_fetched_at_once_names_the_item() -> None:
-    class Changing(Items):
-        def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-            return [{**item(index), **({"more": 1} if index == 3 else {})} for index in indices]
-
-    provider = TorchDatasetProvider(Changing())
-    with pytest.raises(
-        FieldValueError, match=r"item 3 of Changing differs in structure from item 0. The item has more as well"
-    ):
-        [*provider.load_batch([2, 3], [0, 1])]
-
-
-@pytest.mark.parametrize(
-    ("dataset", "settings", "message"),
-    [
-        ([item(0)] * 5, {}, r"num_samples: 4 in the state, 5 here\n  - data_set_size: 4 in the state, 5 here"),
-        (Items(), {"seed": 1}, "seed: 0 in the state, 1 here"),
-        ([{"name": "a"}] * 4, {}, "fields of the samples .*: 1 field less than when the state was saved: is_key"),
-    ],
-)
-def test_a_state_of_another_data_set_or_plan_is_refused(
-    dataset: Any, settings: dict[str, Any], message: str
-) -> None:
-    arguments: dict[str, Any] = {"batch_size": 2, "shuffle": True, "num_workers": 0, "output_type": "numpy"}
-    blueprint = SampleDataGroup()
-    blueprint.add_data_field("name", DT.STRING)
-    blueprint.add_data_field("is_key", DT.BOOL, ndim=0)
-    with DataLoader(TorchDatasetProvider(Items(), blueprint=blueprint), **arguments) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    names_only = "is_key" not in dataset[0]
-    provider = TorchDatasetProvider(dataset, blueprint=None if names_only else blueprint)
-    with DataLoader(provider, **arguments, **settings) as loader, pytest.raises(StateError, match=message):
-        loader.load_state_dict(state)
+    provider = TorchDatasetProvider(Fetched(), blueprint=blueprint)
+    with pytest.raises(FieldValueError, match=r"item 3 of Fetched does not fit the blueprint"):
+        [*provider.load_batch([3, 2], [0, 1])]
 
 
 # --- random numbers of a data set -----------------------------------------------------------------------------
@@ -277,19 +225,6 @@ class Drawing:
     def __getitem__(self, index: int) -> dict[str, Any]:
         drawn = [random.random(), np.random.random(), np.random.randn(), torch.rand(()).item()]
         return {"index": index, "drawn": drawn, "more": torch.randn(2), "process": os.getpid()}
-
-
-class Augmented(Drawing):
-    """Items that Albumentations changes, with generators of its own."""
-
-    def __init__(self) -> None:
-        library = pytest.importorskip("albumentations")
-        self.transform = library.Compose([library.GaussNoise(p=1), library.RandomBrightnessContrast(p=1)])
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        self.transform.set_random_seed(random.getrandbits(32))
-        image = self.transform(image=np.full((4, 4, 3), 100, np.uint8))["image"]
-        return {"index": index, "drawn": image.ravel().astype(float), "more": image[0]}
 
 
 class DrawingAtOnce(Drawing):
@@ -330,30 +265,21 @@ def drawn_here() -> Drawn:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("dataset", "arguments"),
     [
-        {},
-        {"num_workers": 1},
-        {"num_workers": 3, "pipeline_arguments": {"prefetch_queue_depth": 4}},
-        {"num_workers": 2, "start_method": "forkserver", "batch_size": 5},
-        {"batch_size": 1, "sampler": "given"},
+        (Drawing(), {"num_workers": 3, "pipeline_arguments": {"prefetch_queue_depth": 4}}),
+        (Drawing(), {"num_workers": 2, "start_method": "forkserver", "batch_size": 5}),
+        (Drawing(), {"batch_size": 1, "sampler": SequentialSampler(10)}),
+        (torch.utils.data.Subset(Drawing(), range(10)), {"num_workers": 2}),
     ],
     ids=str,
 )
 def test_what_a_data_set_draws_depends_on_seed_epoch_and_sample(
-    drawn_here: Drawn, arguments: dict[str, Any]
+    drawn_here: Drawn, dataset: Any, arguments: dict[str, Any]
 ) -> None:
-    if "sampler" in arguments:
-        arguments = {**arguments, "sampler": SequentialSampler(10)}
     random.seed(os.getpid())
     np.random.seed(3)
-    assert drawn_by(Drawing(), **arguments) == drawn_here
-
-
-def test_what_albumentations_draws_with_a_seed_from_a_global_generator() -> None:
-    found = drawn_by(Augmented())
-    assert len({str(value) for value in found.values()}) == 20
-    assert drawn_by(Augmented(), num_workers=2, batch_size=5) == found
+    assert drawn_by(dataset, **arguments) == drawn_here
 
 
 def test_what_a_data_set_draws_differs_with_the_seed(drawn_here: Drawn) -> None:
@@ -362,23 +288,18 @@ def test_what_a_data_set_draws_differs_with_the_seed(drawn_here: Drawn) -> None:
     assert not {value[0][0] for value in other.values()} & {value[0][0] for value in drawn_here.values()}
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_what_a_data_set_draws_after_a_resume(drawn_here: Drawn, num_workers: int) -> None:
+def test_what_a_data_set_draws_after_a_resume_and_on_shards(drawn_here: Drawn) -> None:
     arguments: dict[str, Any] = {"seed": 7, "start_method": "fork", "output_type": "numpy"}
     provider = TorchDatasetProvider(Drawing())
     with DataLoader(provider, 2, shuffle=True, num_workers=0, **arguments) as loader:
         for _, _ in zip(range(3), loader, strict=False):
             pass
         state = loader.state_dict()
-    rest = drawn_by(Drawing(), state=state, num_workers=num_workers)
+    rest = drawn_by(Drawing(), state=state, num_workers=2)
     assert len(rest) == 20 - 6
     assert rest.items() <= drawn_here.items()
-
-
-def test_shards_draw_for_their_samples(drawn_here: Drawn) -> None:
-    arguments: dict[str, Any] = {"batch_size": 1}
-    found = [drawn_by(Drawing(), shard=(rank, 2), num_workers=rank, **arguments) for rank in range(2)]
-    assert {**found[0], **found[1]} == drawn_here
+    of_shards = [drawn_by(Drawing(), shard=(rank, 2), num_workers=rank, batch_size=1) for rank in range(2)]
+    assert {**of_shards[0], **of_shards[1]} == drawn_here
 
 
 def test_a_sample_that_an_epoch_has_again_draws_anew() -> None:
@@ -388,11 +309,9 @@ def test_a_sample_that_an_epoch_has_again_draws_anew() -> None:
     assert drawn_by(Drawing(), sampler=sampler, epochs=1, num_workers=2, batch_size=3) == found
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_samples_that_other_providers_and_subsets_pass_on(drawn_here: Drawn, num_workers: int) -> None:
-    assert drawn_by(torch.utils.data.Subset(Drawing(), range(10)), num_workers=num_workers) == drawn_here
+def test_samples_of_joined_data_sets_draw_by_their_index_in_the_whole() -> None:
     twice = ConcatDataProvider([TorchDatasetProvider(Drawing()), TorchDatasetProvider(Drawing())])
-    found = drawn_by(twice, num_workers=num_workers, epochs=1)
+    found = drawn_by(twice, num_workers=2, epochs=1)
     assert len(found) == len({value[0][0] for value in found.values()}) == 20
     assert found == drawn_by(twice, epochs=1, batch_size=5)
 
@@ -407,28 +326,12 @@ def test_items_that_are_fetched_at_once_draw_by_the_batch() -> None:
 
 def test_what_an_iterable_draws_repeats() -> None:
     found = []
-    for num_workers in (0, 0, 1):
+    for num_workers in (0, 1):
         source = SamplerInputIterable(TorchDatasetProvider(Drawing()), ShuffledSampler(10, total_batch_size=2))
         with DataLoader(source, num_workers=num_workers, start_method="fork", output_type="numpy") as loader:
             found.append([batch["drawn"].tolist() for _ in range(2) for batch in loader])
-    assert found[0] == found[1] == found[2]
-    assert len({row[0] for batch in found[0] for row in batch}) == 20
-
-
-def test_a_sample_that_takes_the_place_of_another_draws_for_itself() -> None:
-    class Broken(Drawing):
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            if index == 4:
-                raise OSError("gone")
-            return super().__getitem__(index)
-
-    whole = drawn_by(Drawing(), epochs=1)
-    policy = FaultPolicy(samples="replace")
-    found = [drawn_by(Broken(), epochs=1, num_workers=workers, faults=policy) for workers in (0, 2)]
     assert found[0] == found[1]
-    firsts = {value[0][0] for value in found[0].values()}
-    assert len(firsts) == 10
-    assert {value[0][0] for key, value in whole.items() if key[1] != 4} <= firsts
+    assert len({row[0] for batch in found[0] for row in batch}) == 20
 
 
 def test_steps_one_by_one_see_what_the_loader_loads(drawn_here: Drawn) -> None:
@@ -459,7 +362,7 @@ def test_generators_of_this_process_are_left_alone() -> None:
 
 
 LATE_TORCH = """
-import multiprocessing, sys
+import sys
 from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider, SampleDataGroup
 from nvidia.dali import types
 
@@ -472,13 +375,11 @@ class Late:
 
         return {"drawn": torch.rand(2).numpy()}
 
-if __name__ == "__main__":
-    blueprint = SampleDataGroup()
-    blueprint.add_data_field("drawn", types.DALIDataType.FLOAT)
-    provider = TorchDatasetProvider(Late(), blueprint=blueprint)
-    assert "torch" not in sys.modules
-    with DataLoader(provider, 1, num_workers=2, start_method="fork", output_type="numpy") as loader:
-        print([batch["drawn"].tolist() for batch in loader])
+blueprint = SampleDataGroup()
+blueprint.add_data_field("drawn", types.DALIDataType.FLOAT)
+provider = TorchDatasetProvider(Late(), blueprint=blueprint)
+assert "torch" not in sys.modules
+for _ in range(2):
     with DataLoader(provider, 1, num_workers=0, output_type="numpy") as loader:
         print([batch["drawn"].tolist() for batch in loader])
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import pickle
 from collections import Counter
@@ -14,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from PIL import Image
-from support.arrays import ArrayProvider
-from support.frame_trees import pixels_of, write_frames
-from support.laws import examples
-from support.loaders import LENGTHS, make_loader
+from support.array_samples import group_of
+from support.arrays import ArrayProvider, encoded_image
+from support.frame_trees import samples_of, write_frames
+from support.laws import each_value, examples
+from support.loaders import LENGTHS, by_sampler, make_loader
 from support.providers import FaultyProvider, IndexProvider
 from support.refusals import assert_refused
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import (
     ConcatDataProvider,
+    DataGroupArrayInPathElementsAppliedStep,
     DataProvider,
     FrameDataProvider,
-    FrameFolders,
     ImageDecoder,
     ImageMeanStdDevNormalizer,
     ImageResizer,
@@ -35,6 +34,8 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     SamplerInputCallable,
     SequentialSampler,
+    ShuffledSampler,
+    StreamingSequenceSampler,
     VideoFrameDataProvider,
     Videos,
     Windows,
@@ -52,21 +53,18 @@ DT = types.DALIDataType
 
 
 @functools.cache
-def picture(number: int, height: int = 4) -> np.ndarray:
+def picture(number: int) -> np.ndarray:
     """A PNG file of one color."""
-    file = io.BytesIO()
-    Image.fromarray(np.full((height, 6, 3), number % 256, np.uint8)).save(file, "PNG")
-    return np.frombuffer(file.getvalue(), np.uint8)
+    return encoded_image(np.full((4, 6, 3), number % 256, np.uint8), "PNG")
 
 
 class Drive(DataProvider):
     """Row ``i`` has the number ``i`` in each field; times are given, or a frame comes every 0.1 s."""
 
-    def __init__(self, lengths=(5, 3), times_s=None, camera_times_s=None, heights=(4,)) -> None:
+    def __init__(self, lengths=(5, 3), times_s=None, camera_times_s=None) -> None:
         self.sequence_lengths = [*lengths]
         self.times_s = times_s if times_s is not None else np.concatenate([np.arange(n) * 0.1 for n in lengths])
         self.camera_times_s = camera_times_s or {}
-        self.heights = heights
         self.loaded: Counter[int] = Counter()
 
     def get_number_of_samples(self) -> int:
@@ -74,17 +72,15 @@ class Drive(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8, ndim=1, content=ImageContent(is_encoded=True))
-        camera.add_data_field("gain", DT.FLOAT, ndim=0)
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("number", DT.INT64, ndim=0)
-        blueprint.add_data_field("state", DT.FLOAT, ndim=1)
-        blueprint.add_data_field("task", DT.STRING)
-        blueprint.add_data_field("kind", DT.INT32, {"car": 3, None: -1}, ndim=0)
-        blueprint.add_data_field("points", DT.FLOAT, ndim=2)
-        blueprint.add_data_group_field_array("cameras", camera, 2)
-        return blueprint
+        image, scalar = {"ndim": 1, "content": ImageContent(is_encoded=True)}, {"ndim": 0}
+        return group_of(
+            number=(DT.INT64, scalar),
+            state=(DT.FLOAT, {"ndim": 1}),
+            task=DT.STRING,
+            kind=(DT.INT32, {"mapping": {"car": 3, None: -1}, "ndim": 0}),
+            points=(DT.FLOAT, {"ndim": 2}),
+            cameras=(group_of(image=(DT.UINT8, image), gain=(DT.FLOAT, scalar)), 2),
+        )
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         self.loaded[sample_index] += 1
@@ -95,7 +91,7 @@ class Drive(DataProvider):
         sample["kind"] = "car" if sample_index % 2 else "bus"
         sample["points"] = np.zeros((sample_index % 3, 4))
         for number, camera in sample["cameras"].items():
-            camera["image"] = picture(10 * sample_index + number, self.heights[sample_index % len(self.heights)])
+            camera["image"] = picture(10 * sample_index + number)
             camera["gain"] = sample_index + number / 2
         return sample
 
@@ -105,48 +101,44 @@ class Drive(DataProvider):
         return None if path else self.times_s
 
 
+def by_time(source, windows, **how):
+    return Windows(source, windows, **{"unit": "s", "edges": "repeat", **how})
+
+
+def by_frame(source, windows, **how):
+    return Windows(source, windows, **{"unit": "frames", "edges": "repeat", **how})
+
+
 # --- what comes out -----------------------------------------------------------------------------------------
 
 
 def test_the_values_are_those_of_the_frames_in_the_order_asked_for():
-    provider = Windows(
-        Drive((5, 3)), {"number": [0.1, -0.2, 0], "state": [0, 0.1], "kind": [-0.1]}, unit="s", edges="repeat"
-    )
+    provider = by_time(Drive((5, 3)), {"number": [0.1, -0.2, 0], "state": [0, 0.1], "kind": [-0.1]})
     sample = provider.get_data(1)
     assert sample["number"].tolist() == [2, 0, 1]
     assert sample["number_is_pad"].tolist() == [False, True, False]  # -0.2 is before the start
     assert sample["state"].tolist() == [[1, -1], [2, -2]]
-    assert sample["state_is_pad"].tolist() == [False, False]
     assert (sample["kind"].tolist(), sample["task"]) == ([-1], "go")
-    of_second = provider.get_data(5)  # never a frame of the sequence before
-    assert (of_second["number"].tolist(), of_second["number_is_pad"].tolist()) == ([6, 5, 5], [False, True, False])
-    of_last = provider.get_data(7)
-    assert (of_last["state"].tolist(), of_last["state_is_pad"].tolist()) == ([[7, -7], [7, -7]], [False, True])
+    assert provider.get_data(5)["number"].tolist() == [6, 5, 5]  # never a frame of the sequence before
+    assert provider.get_data(7)["state_is_pad"].tolist() == [False, True]
 
 
 def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
-    provider = Windows(
-        Drive(), {"number": [-0.1, 0], "image": [-0.1, 0], "task": [0, 0.1], "gain": [0]}, unit="s", edges="repeat"
-    )
-    assert PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(8, 1))).describe().splitlines() == [
+    provider = by_time(Drive(), {"number": [-0.1, 0], "image": [-0.1, 0], "task": [0, 0.1], "gain": [0]})
+    described = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(8, 1))).describe()
+    assert described.partition("\noutput\n")[0].splitlines() == [
         "input",
-        *(
-            lines := [
-                "    number: INT64, 1D",
-                "    state: FLOAT, 1D",
-                "    task[0..1]: STRING",
-                "    kind: INT32, scalar, of labels",
-                "    points: FLOAT, 2D",
-                "    cameras[0..1].image.encoded[0..1]: UINT8, 1D, image: encoded",
-                "    cameras[0..1].gain: FLOAT, 1D",
-                "    cameras[0..1].image_is_pad: BOOL, 1D",
-                "    cameras[0..1].gain_is_pad: BOOL, 1D",
-                "    number_is_pad: BOOL, 1D",
-                "    task_is_pad: BOOL, 1D",
-            ]
-        ),
-        "output",
-        *lines,
+        "    number: INT64, 1D",
+        "    state: FLOAT, 1D",
+        "    task[0..1]: STRING",
+        "    kind: INT32, scalar, of labels",
+        "    points: FLOAT, 2D",
+        "    cameras[0..1].image.encoded[0..1]: UINT8, 1D, image: encoded",
+        "    cameras[0..1].gain: FLOAT, 1D",
+        "    cameras[0..1].image_is_pad: BOOL, 1D",
+        "    cameras[0..1].gain_is_pad: BOOL, 1D",
+        "    number_is_pad: BOOL, 1D",
+        "    task_is_pad: BOOL, 1D",
     ]
     sample = provider.get_data(2)
     assert [*sample["task"].values()] == ["gogo", "gogogo"]
@@ -157,29 +149,19 @@ def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
 @pytest.mark.parametrize(
     ("windows", "expected"),
     [
-        ({"gain": [0]}, [1, 1]),
         ({"cameras.gain": [-0.1, 0]}, [2, 2]),
         ({"gain": [0], "cameras[1].gain": [-0.1, 0, 0.1]}, [1, 3]),
         ({("cameras", 0, "gain"): [0, 0.1], "cameras.gain": [0]}, [2, 1]),
-        ({"cameras.gain": [0], "cameras[1].gain": [-0.1, 0, 0.1]}, [1, 3]),
     ],
 )
 def test_fields_are_named_as_elsewhere_and_the_most_exact_name_counts(windows, expected):
-    sample = Windows(Drive(), windows, unit="s", edges="repeat").get_data(1)
+    sample = by_time(Drive(), windows).get_data(1)
     assert [camera["gain"].shape[0] for camera in sample["cameras"].values()] == expected
 
 
-def test_the_layout_of_pictures_gets_an_axis_of_frames(tmp_path):
-    make_video(tmp_path / "a.mp4", 5)
-    provider = Windows(VideoFrameDataProvider(str(tmp_path)), {"image": [-0.04, 0]}, unit="s", edges="repeat")
-    leaf = provider.sample_data_structure.format.at(("image",))
-    assert (leaf.ndim, leaf.content.layout) == (4, "FHWC")
-
-
 def test_a_description_shows_offsets_and_rules():
-    provider = Windows(
-        Drive(), {"image": [-0.1, 0], "state": [k / 10 for k in range(9)]}, take="last", unit="s", edges="repeat"
-    )
+    offsets = [k / 10 for k in range(9)]
+    provider = by_time(Drive(), {"image": [-0.1, 0], "state": offsets}, take="last")
     assert repr(provider) == (
         "Windows(8 moments of Drive(8 samples): state at 0, 0.1, ..., 0.8 s (within 0.0001 s); "
         "cameras[0..1].image at -0.1, 0 s (within 0.0001 s); take='last', edges='repeat')"
@@ -191,22 +173,10 @@ def test_a_description_shows_offsets_and_rules():
 # --- which frames -------------------------------------------------------------------------------------------
 
 
-def test_the_last_frame_not_after_the_time_may_be_taken_in_place_of_the_nearest():
-    times = [0.0, 0.1, 0.26, 0.3]
-    windows = {"number": [-0.1, 0.0, 0.06, 0.1]}
-    nearest = Windows(Drive((4,), times), windows, tolerance_s=0.1, unit="s", edges="repeat").get_data(1)
-    last = Windows(Drive((4,), times), windows, tolerance_s=0.1, take="last", unit="s", edges="repeat").get_data(1)
-    assert nearest["number"].tolist() == [0, 1, 1, 2]  # 0.16 is nearer to 0.1, 0.2 to 0.26
-    assert last["number"].tolist() == [0, 1, 1, 1]
-    assert not last["number_is_pad"].any()
-
-
 def test_cameras_are_searched_by_their_own_times():
     # The second camera is 40 ms behind the moments, and has no frame at the third.
     times = {1: [0.04, 0.14, np.nan, 0.34, 0.44]}
-    provider = Windows(
-        Drive((5,), camera_times_s=times), {"gain": [-0.1, 0]}, tolerance_s=0.05, unit="s", edges="repeat"
-    )
+    provider = by_time(Drive((5,), camera_times_s=times), {"gain": [-0.1, 0]}, tolerance_s=0.05)
     gains = [[camera["gain"].tolist() for camera in provider.get_data(i)["cameras"].values()] for i in (1, 4)]
     assert gains == [[[0, 1], [0.5, 1.5]], [[3, 4], [3.5, 4.5]]]
     with pytest.raises(FieldValueError) as caught:
@@ -215,59 +185,43 @@ def test_cameras_are_searched_by_their_own_times():
         "cameras[1].gain: no frame near 0.2 s of sequence 0 (frame 2): the nearest, frame 1, is 0.06 s away; "
         "`tolerance_s` is 0.05. Raise it, or use edges='drop', which leaves such moments out."
     )
-    in_time = Windows(Drive((5,), camera_times_s=times), {"gain": [0]}, unit="frames", edges="repeat")
+    in_time = by_frame(Drive((5,), camera_times_s=times), {"gain": [0]})
     assert in_time.get_data(2)["cameras"][1]["gain"].tolist() == [2.5]
 
 
 @pytest.mark.parametrize("take", ["nearest", "last"])
-def test_a_sequence_without_frames_of_a_camera_is_named(take):
+def test_cameras_that_lack_sequences_or_are_slow(take):
     times = {1: [0, 0.1, 0.2, *[np.nan] * 3, 0, 0.1]}
     source = Drive((3, 3, 2), [0, 0.1, 0.2, 10, 10.1, 10.2, 0, 0.1], camera_times_s=times)
-    provider = Windows(source, {"gain": [-0.1, 0]}, unit="s", edges="repeat", take=take)
+    provider = by_time(source, {"gain": [-0.1, 0]}, take=take)
     assert provider.get_data(6)["cameras"][1]["gain"].tolist() == [6.5, 6.5]
     for sample in (3, 5):
         with pytest.raises(FieldValueError, match=r"cameras\[1\].gain: no frame near .* Leave the sequence out"):
             provider.get_data(sample)
     assert Windows(source, {"gain": [-0.1, 0]}, unit="s", take=take).rows.tolist() == [1, 2, 7]
+    slow = Drive((7,), camera_times_s={1: [0, 0, 0, 0.3, 0.3, 0.3, 0.6]})  # a frame at several moments
+    provider = by_time(slow, {"cameras[1].gain": [-0.3, 0]}, take=take)
+    gains = [provider.get_data(index)["cameras"][1]["gain"].tolist() for index in (4, 5)]
+    assert gains == [[2.5, 5.5], [3.5, 6.5] if take == "nearest" else [2.5, 5.5]]
 
 
 @pytest.mark.parametrize("take", ["nearest", "last"])
-def test_a_slow_camera_may_have_a_frame_at_several_moments(take):
-    times = {1: [0, 0, 0, 0.3, 0.3, 0.3, 0.6]}
-    provider = Windows(
-        Drive((7,), camera_times_s=times), {"cameras[1].gain": [-0.3, 0]}, take=take, unit="s", edges="repeat"
-    )
-    assert provider.get_data(4)["cameras"][1]["gain"].tolist() == [2.5, 5.5]
-    assert provider.get_data(5)["cameras"][1]["gain"].tolist() == ([3.5, 6.5] if take == "nearest" else [2.5, 5.5])
-
-
-def test_float32_times_and_times_since_1970_are_no_obstacle():
-    steps = np.arange(2000)
-    windows = {"number": [-0.2, -0.1, 0, 0.1]}
-    for times in (np.float32(steps / 10), 1.7e9 + steps / 10):
-        for take in ("nearest", "last"):
-            provider = Windows(Drive((2000,), times), windows, take=take, unit="s", edges="repeat")
-            assert provider.get_data(1997)["number"].tolist() == [1995, 1996, 1997, 1998]
+def test_float32_times_and_times_since_1970_are_no_obstacle(take):
+    for times in (np.float32(np.arange(2000) / 10), 1.7e9 + np.arange(2000) / 10):
+        provider = by_time(Drive((2000,), times), {"number": [-0.2, -0.1, 0, 0.1]}, take=take)
+        assert provider.get_data(1997)["number"].tolist() == [1995, 1996, 1997, 1998]
 
 
 def test_frames_are_equally_spaced_only_where_no_difference_adds_up():
     # 30 and 29.97 frames per second: 0.03 ms from frame to frame, 2 ms in two seconds.
     times = np.concatenate([np.arange(90) / 30, np.arange(90) / 29.97])
-    provider = Windows(Drive((90, 90), times), {"number": [-2, 0]}, unit="s", edges="repeat")
+    provider = by_time(Drive((90, 90), times), {"number": [-2, 0]})
     assert provider.get_data(175)["number"].tolist() == [115, 175]
     assert "(within 0.0166" in repr(provider)
-    with pytest.raises(SettingError, match=r"must be multiples of the 0.0333667 s from frame to frame, got -2 s"):
-        Windows(Drive((90,), np.arange(90) / 29.97), {"number": [-2, 0]}, unit="s", edges="repeat")
-
-
-def test_frames_nearer_than_times_are_told_apart_are_not_equally_spaced():
-    def make(frames_per_s: int) -> Windows:
-        times = np.arange(90) / frames_per_s
-        return Windows(Drive((90,), times), {"number": [-0.001125, 0]}, unit="s", edges="repeat")
-
-    with pytest.raises(SettingError, match=r"must be multiples of the 0.00025 s from frame to frame"):
-        make(4000)
-    make(8000)
+    for rate, offset, period in ((29.97, -2, "0.0333667"), (4000, -0.001125, "0.00025")):
+        with pytest.raises(SettingError, match=f"must be multiples of the {period} s from frame to frame"):
+            by_time(Drive((90,), np.arange(90) / rate), {"number": [offset, 0]})
+    by_time(Drive((90,), np.arange(90) / 8000), {"number": [-0.001125, 0]})  # nearer than times are told apart
 
 
 @st.composite
@@ -346,15 +300,15 @@ def assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, ste
     for sample, row in zip(dropped.load_batch(range(len(full)), range(len(full))), full, strict=True):
         assert sample["number"].tolist() == found[row]["number"].tolist()
         assert "number_is_pad" not in sample.keys()  # noqa: SIM118 - iterating gives the names, too
-    runs = np.split(dropped.rows, np.cumsum(dropped.sequence_lengths)[:-1])
-    assert all((np.diff(run) == step).all() for run in runs)
-    of_runs = [{*edges.searchsorted(run, side="right").tolist()} for run in runs]
-    assert all(len(of_run) == 1 for of_run in of_runs)
-    pairs = itertools.pairwise(zip(runs, of_runs, strict=True))  # no run could be longer
-    assert all(run[-1] + step != after[0] or of_run != of_after for (run, of_run), (after, of_after) in pairs)
+    begins = [
+        place
+        for place, (before, row) in enumerate(itertools.pairwise([-1, *full]))
+        if row != before + step or edges.searchsorted(row, "right") != edges.searchsorted(before, "right")
+    ]
+    assert dropped.sequence_lengths.tolist() == np.diff([*begins, len(full)]).tolist()
 
 
-@settings(max_examples=examples(60, 1000), deadline=None)
+@settings(max_examples=examples(35, 500), deadline=None)
 @given(
     drives(),
     OFFSETS_MS,
@@ -382,7 +336,7 @@ def test_each_frame_is_the_one_that_the_rule_says_and_of_the_same_sequence(drive
     assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, step, make)
 
 
-@settings(max_examples=examples(60, 1000), deadline=None)
+@settings(max_examples=examples(35, 500), deadline=None)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=5),
     st.lists(st.integers(-5, 5), min_size=1, max_size=4, unique=True),
@@ -394,26 +348,6 @@ def test_windows_in_frames_never_leave_their_sequence(lengths, offsets, step):
 
     positions = np.concatenate([np.arange(length) for length in lengths])
     assert_windows_follow_the_rule(lengths, positions, offsets, 0, "nearest", step, make)
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"windows": range(3), "step": 3}, [[0, 1, 2], [3, 4, 5], [8, 9, 10]]),
-        ({"windows": range(3), "step": 2}, [[0, 1, 2], [2, 3, 4], [4, 5, 6], [8, 9, 10]]),
-        ({"windows": [0, 2, 4], "step": 3}, [[0, 2, 4], [3, 5, 7]]),
-        ({"windows": [2, 1, 0], "step": 3}, [[2, 1, 0], [5, 4, 3], [10, 9, 8]]),
-        ({"windows": range(3), "step": 3, "edges": "repeat"}, [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 10]]),
-        ({"windows": [-2, -1, 0], "step": 2}, [[0, 1, 2], [2, 3, 4], [4, 5, 6], [8, 9, 10]]),
-    ],
-)
-def test_clips_side_by_side_overlapping_with_a_stride_and_backward(settings, expected):
-    windows = {"number": settings.pop("windows")}
-    provider = Windows(Drive((8, 3)), windows, unit="frames", **settings)
-    samples = [provider.get_data(index) for index in range(len(provider))]
-    assert [sample["number"].tolist() for sample in samples] == expected
-    if "edges" in settings:
-        assert [sample["number_is_pad"].tolist() for sample in samples][2] == [False, False, True]
 
 
 def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_them(caplog):
@@ -432,16 +366,42 @@ def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_th
     assert pickle.loads(pickle.dumps(provider)).get_data(3)["number"].tolist() == [6, 7]
 
 
-# --- orders, batches, resume --------------------------------------------------------------------------------
+# --- orders and batches --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda lengths: SequentialSampler(sum(lengths), 4, last_batch="pad"),
+        lambda lengths: ShuffledSampler(sum(lengths), 4, seed=3, last_batch="pad"),
+        lambda lengths: StreamingSequenceSampler(lengths, 4, seed=5),
+    ],
+)
+def test_samplers_take_each_window_once_per_epoch(make):
+    provider = Windows(Drive(LENGTHS), {"number": range(2)}, unit="frames", step=2)
+    ends = np.cumsum(LENGTHS).tolist()
+    starts = [
+        start for end, length in zip(ends, LENGTHS, strict=True) for start in range(end - length, end - 1, 2)
+    ]
+    with make_loader(by_sampler(make(provider.sequence_lengths.tolist()), provider), ragged="list") as loader:
+        for _ in range(2):
+            rows = [row for batch in loader for row in samples_of(batch) if not row["position"]["is_padding"]]
+            assert sorted(row["number"].tolist() for row in rows) == [[start, start + 1] for start in starts]
+
+
+@settings(max_examples=examples(10, 100), deadline=None)
+@given(st.lists(st.integers(0, sum(LENGTHS) - 1), min_size=1, max_size=9))
+def test_a_batch_has_what_its_samples_have(indices):
+    provider = by_frame(Drive(LENGTHS), {"number": [1, -2, 0], "state": [-3, 0, 3, 1], "image": [0, -1]})
+    for index, sample in zip(indices, provider.load_batch(indices, range(len(indices))), strict=True):
+        assert sample == provider.get_data(index)
 
 
 def test_frames_that_samples_of_a_batch_share_are_loaded_once():
     source = Drive(LENGTHS)
-    provider = Windows(source, {"number": [-0.2, -0.1, 0]}, unit="s", edges="repeat")
+    provider = by_time(source, {"number": [-0.2, -0.1, 0]})
     samples = [*provider.load_batch([3, 8, 2, 4, 3], range(5))]
-    assert [sample["number"].tolist() for sample in samples] == [
-        [1, 2, 3], [7, 7, 8], [0, 1, 2], [2, 3, 4], [1, 2, 3],
-    ]  # fmt: skip
+    assert [sample["number"][-1] for sample in samples] == [3, 8, 2, 4, 3]
     assert source.loaded == dict.fromkeys([0, 1, 2, 3, 4, 7, 8], 1)
     samples[0]["number"][:] = -1
     assert samples[4]["number"].tolist() == [1, 2, 3]
@@ -451,17 +411,17 @@ def test_pictures_of_a_batch_are_held_only_while_windows_overlap():
     class OwnFields(Drive):
         def load_fields(self, wanted):
             self.loaded.update(wanted["cameras", 0, "image"])
-            samples = {
-                row: self.get_data(row) for row in dict.fromkeys(row for of in wanted.values() for row in of)
+            drive = Drive((20, 5))
+            return {
+                path: [drive.get_data(row).get_item_in_path(path) for row in of] for path, of in wanted.items()
             }
-            return {path: [samples[row].get_item_in_path(path) for row in of] for path, of in wanted.items()}
+
+        def get_data(self, sample_index):
+            return Drive((20, 5)).get_data(sample_index)
 
     source = OwnFields((20, 5))
-    source.get_data = functools.partial(Drive.get_data, Drive((20, 5)))
     # The pictures of 9 and 10 overlap, those of 9 and 3 do not; states of all of them do.
-    provider = Windows(
-        source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]}, unit="s", edges="repeat"
-    )
+    provider = by_time(source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]})
     samples = provider.load_batch([9, 3, 10, 24], range(4))
     held = []
     for _ in range(4):
@@ -479,32 +439,19 @@ def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own
         *sources[0].camera_times_s[1],
         *sources[1].times_s,
     ]
-    provider = Windows(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05, unit="s", edges="repeat")
+    provider = by_time(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05)
     sample = provider.get_data(7)
     assert sample["state"].tolist() == [[1, -1], [2, -2]]
     assert (sources[0].loaded, sources[1].loaded) == ({}, {1: 1, 2: 1})
-    own = Windows(ConcatDataProvider([Own(), Changed()]), {"index": [-1, 0]}, unit="frames", edges="repeat")
+    own = by_frame(ConcatDataProvider([Own(), Changed()]), {"index": [-1, 0]})
     assert own.get_data(3)["index"].tolist() == [102, 103]
     assert own.get_data(25)["index"].tolist() == [3, 4]
     assert ConcatDataProvider([Own(), Own()]).frame_times_s() is None
-    faulty = FaultyProvider("missing_field", bad_sample=6)
-    faulty.sequence_lengths = [16]
-    with pytest.raises(ValueError, match="another format") as caught:
-        Windows(ConcatDataProvider([faulty, faulty]), {"index": [-2, 0]}, unit="frames", edges="repeat").get_data(
-            24
-        )
-    assert caught.value.sample_index_in_data_set == 24
 
 
 def test_windows_of_windows():
-    joined = ConcatDataProvider([Drive((5,)), Drive((4,))])
-    provider = Windows(
-        Windows(joined, {"number": [-1, 0]}, unit="frames", edges="repeat"),
-        {"state": [0, 0.1]},
-        unit="s",
-        edges="repeat",
-    )
-    sample = provider.get_data(5)  # of the second data set
+    of_numbers = by_frame(ConcatDataProvider([Drive((5,)), Drive((4,))]), {"number": [-1, 0]})
+    sample = by_time(of_numbers, {"state": [0, 0.1]}).get_data(5)  # of the second data set
     assert (sample["number"].tolist(), sample["state"].tolist()) == ([0, 0], [[0, 0], [1, -1]])
 
 
@@ -514,13 +461,15 @@ def test_windows_of_windows():
 def test_numbers_need_no_pictures_and_a_window_of_a_video_one_pass(tmp_path):
     make_video(tmp_path / "a.mp4", 30, "libx264")
     videos = VideoFrameDataProvider(Videos(str(tmp_path)), timestamp_name="time", frame_number_name="frame")
-    numbers = Windows(videos, {"time": [-0.4, -0.08, 0], "frame": [-0.04, 0]}, unit="s", edges="repeat")
+    numbers = by_time(videos, {"time": [-0.4, -0.08, 0], "frame": [-0.04, 0]})
     sample = numbers.get_data(20)
     assert (sample["time"] * 25).round().tolist() == [10, 18, 20]
     assert sample["frame"].tolist() == [19, 20]
     assert videos.statistics.num_delivered == 1  # the picture of the moment
     videos.close()
-    pictures = Windows(videos, {"image": [0, -0.12, -0.04]}, unit="s", edges="repeat")
+    pictures = by_time(videos, {"image": [0, -0.12, -0.04]})
+    leaf = pictures.sample_data_structure.format.at(("image",))
+    assert (leaf.ndim, leaf.content.layout) == (4, "FHWC")
     assert read_numbers(pictures.get_data(20)["image"]) == [20, 17, 19]
     assert videos.statistics.num_delivered == 4
     assert videos.statistics.num_seeks <= 2  # to the key frame 12, once in each of the two decoders
@@ -535,9 +484,7 @@ def test_numbers_need_no_pictures_and_a_window_of_a_video_one_pass(tmp_path):
 def test_files_are_read_only_for_the_moments_that_need_them(tmp_path, monkeypatch):
     write_frames(tmp_path, {"a": 6, "b": 3})
     frames = FrameDataProvider(tmp_path, recording_name="recording", frame_number_name="frame")
-    provider = Windows(
-        frames, {"image": [-2, 0], "frame": [-1, 0, 1], "recording": [0]}, unit="frames", edges="repeat"
-    )
+    provider = by_frame(frames, {"image": [-2, 0], "frame": [-1, 0, 1], "recording": [0]})
     read = []
     monkeypatch.setattr(
         "accvlab.dali_pipeline_framework.providers.files.storage.Storage.read_bytes",
@@ -569,8 +516,8 @@ class Changed(Own):
 
 def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
     windows = {"index": [-1, 0]}
-    assert Windows(Own(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [101, 102]
-    assert Windows(Changed(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [2, 3]
+    assert by_frame(Own(), windows).get_data(2)["index"].tolist() == [101, 102]
+    assert by_frame(Changed(), windows).get_data(2)["index"].tolist() == [2, 3]
     with pytest.raises(ContractError, match="load_fields must deliver what get_data delivers"):
         check_provider(Own(), num_workers=0)
 
@@ -578,34 +525,14 @@ def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
 # --- pictures of files --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", ["workers", "graph"])
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_window_of_files_is_decoded_to_a_clip(tmp_path, run, num_workers):
-    write_frames(tmp_path, {f"drive/{camera}": [f"00{frame}.png" for frame in range(4)] for camera in ("l", "r")})
-    folders = FrameFolders(tmp_path, cameras={"left": "l", "right": "r"})
-    provider = Windows(
-        FrameDataProvider(folders),
-        {"left.image": [-2, -1, 0], "right.image": [0]},
-        unit="frames",
-        edges="repeat",
-    )
-    steps = [ImageDecoder("image", False)]
-    with make_loader(provider, 2, steps=steps, run=run, num_workers=num_workers) as loader:
-        batches = [*loader]
-    for number, (of_left, of_right) in enumerate(
-        [([0, 0, 0], [0]), ([0, 0, 1], [1]), ([0, 1, 2], [2]), ([1, 2, 3], [3])]
-    ):
-        batch, slot = batches[number // 2], number % 2
-        for camera, frames in (("left", of_left), ("right", of_right)):
-            expected = [pixels_of(tmp_path / "drive" / camera[0] / f"00{frame}.png") for frame in frames]
-            assert np.array_equal(batch[camera]["image"][slot], np.stack(expected)), (camera, number)
+DECODE = ImageDecoder("image", False)
 
 
-@pytest.mark.parametrize("run", ["workers", "graph"])
-def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
-    provider = Windows(Drive((6,)), {"image": [-0.1, 0], "number": [0]}, unit="s", edges="repeat")
+@each_value(run=["workers", "graph"], decode=[DECODE, DataGroupArrayInPathElementsAppliedStep(DECODE, "cameras")])
+def test_steps_on_images_work_on_the_windows_of_all_cameras(run, decode):
+    provider = by_time(Drive((6,)), {"image": [-0.1, 0], "number": [0]})
     steps = [
-        ImageDecoder("image", False),
+        decode,
         ImageResizer("image", output_hw=(2, 3)),
         ImageMeanStdDevNormalizer("image", [0.0] * 3, [1.0] * 3, output_layout="FCHW"),
     ]
@@ -621,21 +548,7 @@ def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
             assert [np.unique(each).tolist() for each in clip] == [[10.0 * k + number] for k in (frame - 1, frame)]
 
 
-def test_frames_of_other_sizes_are_refused_by_the_decoder():
-    provider = Windows(Drive((6,), heights=(4, 5)), {"image": [-0.1, 0]}, unit="s", edges="repeat")
-    with pytest.raises(FieldValueError) as caught:
-        ImageDecoder("image", False)(provider.get_data(2))
-    assert str(caught.value) == (
-        "cameras[0].image: the frames of a window must have the same size, and these have "
-        "not: (5, 6, 3), (4, 6, 3)"
-    )
-
-
 # --- what is wrong ------------------------------------------------------------------------------------------
-
-
-class Plain(IndexProvider):
-    pass
 
 
 MULTIPLES = "The offsets of number must be multiples of the 0.1 s from frame to frame, got "
@@ -678,19 +591,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"unit": "ms"}, "`unit` must be 'frames' or 's', got 'ms'. Milliseconds are seconds * 1000: divide them."),
     ({"step": 0}, "`step` must be a whole number of at least 1, got 0."),
     ({"listed": ["points"]}, "`listed` must name fields that have windows, got points."),
-    *(
-        (
-            {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
-            f"of cameras[0..1].image at -100, 0 s {BEYOND}longest ... lasts 0.4 s. Offsets are in seconds",
-        )
-        for rule in ("repeat", "drop")
+    (
+        {"windows": {"cameras.image": [-100, 0]}, "edges": "drop"},  # milliseconds
+        f"of cameras[0..1].image at -100, 0 s {BEYOND}longest ... lasts 0.4 s. Offsets are in seconds",
     ),
     *(
         (
-            {"windows": {"number": [0, offset]}, "unit": "frames", "edges": rule},
+            {"windows": {"number": [0, offset]}, "unit": "frames"},
             f"of number at 0, {offset:g} frames {BEYOND}longest ... has 5 frame(s). Offsets are in frames",
         )
-        for rule in ("repeat", "drop")
         for offset in (10**12, -5)
     ),
     ({"times_s": [0.0, 1, 2]}, "`times_s` must be 8 finite numbers, one per sample, got shape (3,)."),
@@ -709,8 +618,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("arguments", "words"), REFUSED)
 def test_wrong_settings_are_refused_with_the_rule(arguments, words):
-    settings = {"windows": {"number": [0]}, "unit": "s", "edges": "repeat", **arguments}
-    assert_refused(lambda: Windows(Drive(), **settings), words)
+    settings = {"windows": {"number": [0]}, **arguments}
+    assert_refused(lambda: by_time(Drive(), **settings), words)
 
 
 class Rig(Drive):
@@ -719,51 +628,49 @@ class Rig(Drive):
 
 def test_what_a_provider_lacks_is_named(tmp_path):
     make_video(tmp_path / "a.mp4", 5, "libx264")
-    short = Plain()
+    short = IndexProvider()
     short.sequence_lengths = [4]
-    texts = Windows(Drive(), {"task": [0, 0.1]}, unit="s", edges="repeat")
-    once = Windows(Drive(), {"number": [0]}, unit="s", edges="repeat")
+    texts = by_time(Drive(), {"task": [0, 0.1]})
+    once = by_time(Drive(), {"number": [0]})
     pictures = Windows(VideoFrameDataProvider(tmp_path / "a.mp4"), {"image": [0]}, edges="drop", unit="s")
     index = {"index": [0]}
-    for arguments, error, words in [
+    for source, windows, how, words in [
         (
-            (Rig(), {"number": [0, 1, 7]}, "frames", "drop"),
-            SettingError,
+            Rig(),
+            {"number": [0, 1, 7]},
+            {"unit": "frames", "edges": "drop"},
             "The longest of 2 sequence(s) has 5 frame(s); 2 frames of cameras are missing, and end sequences "
             "unless `missing` is 'bridge' (with another `reference_camera` it may be fewer). The windows",
         ),
         (
-            (Plain(), index, "frames", "repeat"),
-            SettingError,
-            "Plain has no attribute `sequence_lengths` (the number of frames of each). Give it one; `[number of",
+            IndexProvider(),
+            index,
+            {"unit": "frames"},
+            "IndexProvider has no attribute `sequence_lengths` (the number of frames of each). Give it one",
         ),
         (
-            (Own(), index, "s", "repeat"),
-            SettingError,
+            Own(),
+            index,
+            {},
             "need the times of the samples, which Own does not know. Give `times_s`, or offsets in frames "
             "(unit='frames'); a provider of your own defines `frame_times_s`.",
         ),
-        ((short, index, "frames", "repeat"), SettingError, "add up to 4 and there are 22 samples"),
-        ((texts, {("task", 0): [0]}, "s", "drop"), SettingError, "An array of data fields can have no windows"),
-        ((once, {"number": [0]}, "s", "repeat"), DuplicateFieldError, "number_is_pad"),
+        (short, index, {"unit": "frames"}, "add up to 4 and there are 22 samples"),
+        (texts, {("task", 0): [0]}, {"edges": "drop"}, "An array of data fields can have no windows"),
         (
-            (pictures, {"image": [0]}, "s", "repeat"),
-            SettingError,
+            pictures,
+            {"image": [0]},
+            {},
             "needs single frames, and image holds several already. Leave it out of `windows`, or have the",
         ),
     ]:
-        source, windows, unit, edges = arguments
-        assert_refused(functools.partial(Windows, source, windows, unit=unit, edges=edges), words, error)
+        assert_refused(functools.partial(by_time, source, windows, **how), words)
+    assert_refused(lambda: by_time(once, {"number": [0]}), "number_is_pad", DuplicateFieldError)
 
 
 def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():
-    provider = Windows(
-        Drive((4, 3), [0, 0.1, 0.5, 0.6, 3, 3.1, 3.2]),
-        {"state": [-0.1, 0]},
-        tolerance_s=0.02,
-        unit="s",
-        edges="repeat",
-    )
+    source = Drive((4, 3), [0, 0.1, 0.5, 0.6, 3, 3.1, 3.2])
+    provider = by_time(source, {"state": [-0.1, 0]}, tolerance_s=0.02)
     assert provider.get_data(1)["state"].tolist() == [[0, 0], [1, -1]]
     with pytest.raises(FieldValueError) as caught:
         provider.get_data(2)
@@ -778,12 +685,12 @@ def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():
     lines = str(broken.value).splitlines()
     assert lines[1] == "    windows: 14 times, 2 padded, 1 without a frame; frames are at most 0 s off"
     assert f"there must be a frame for each time of a window: {caught.value}" in str(broken.value)
-    report = check_provider(Windows(Drive(), {"state": [-0.1, 0]}, unit="s", edges="repeat"), num_workers=0)
+    report = check_provider(by_time(Drive(), {"state": [-0.1, 0]}), num_workers=0)
     assert report == "windows: 16 times, 2 padded, 0 without a frame; frames are at most 0 s off"
 
 
 def test_frames_of_other_shapes_are_named():
-    provider = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", edges="repeat")
+    provider = by_time(Drive(), {"points": [-0.1, 0]})
     with pytest.raises(FieldValueError) as caught:
         provider.get_data(2)
     assert str(caught.value) == (
@@ -793,11 +700,8 @@ def test_frames_of_other_shapes_are_named():
     listed = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", listed=["points"])
     assert [points.shape for points in listed.get_data(1)["points"].values()] == [(1, 4), (2, 4)]
     with make_loader(listed, 2, ragged="list") as loader:
-        batch = next(iter(loader))
-    assert [[points.shape for points in batch["points"][frame]] for frame in range(2)] == [
-        [(0, 4), (1, 4)],
-        [(1, 4), (2, 4)],
-    ]
+        points = next(iter(loader))["points"]
+    assert [[each.shape[0] for each in points[frame]] for frame in range(2)] == [[0, 1], [1, 2]]
 
 
 def test_files_that_are_not_declared_as_such_are_named():
@@ -806,16 +710,17 @@ def test_files_that_are_not_declared_as_such_are_named():
     with pytest.raises(
         FieldValueError, match=r"Declare image files as such: .*content=ImageContent\(is_encoded=True"
     ):
-        Windows(source, {"image": [-1, 0]}, unit="frames", edges="repeat").get_data(1)
+        by_frame(source, {"image": [-1, 0]}).get_data(1)
 
 
 def test_an_error_of_the_provider_names_the_sample_whose_window_needs_the_frame():
     source = FaultyProvider("missing_field", bad_sample=6)
     source.sequence_lengths = [16]
-    provider = Windows(source, {"index": [-2, 0]}, unit="frames", edges="repeat")
-    for indices, expected in (([8], 8), ([3, 8, 6], 8), ([6, 8], 6)):
-        with pytest.raises(ValueError, match="another format") as caught:
-            [*provider.load_batch(indices, range(len(indices)))]
-        assert caught.value.sample_index_in_data_set == expected
+    for provider, first in ((source, 0), (ConcatDataProvider([source, source]), 16)):
+        provider = by_frame(provider, {"index": [-2, 0]})
+        for indices, expected in (([8], 8), ([3, 8, 6], 8), ([6, 8], 6)):
+            with pytest.raises(ValueError, match="another format") as caught:
+                [*provider.load_batch([first + index for index in indices], range(len(indices)))]
+            assert caught.value.sample_index_in_data_set == first + expected
     with pytest.raises(SettingError, match="`sample_index` must be in"):
-        provider.get_data(16)
+        provider.get_data(32)

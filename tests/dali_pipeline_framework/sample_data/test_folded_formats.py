@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import pytest
 from nvidia.dali.types import DALIDataType
+from support.array_samples import group_of
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.folded_formats import FoldedFormat
 
-
-def group(*names: str) -> SampleDataGroup:
-    made = SampleDataGroup()
-    for name in names:
-        made.add_data_field(name, DALIDataType.FLOAT)
-    return made
+FLOAT = DALIDataType.FLOAT
 
 
 def frames_of_cameras() -> SampleDataGroup:
     """Two frames of three cameras, and two lidars."""
-    frame = group("time")
-    frame.add_data_group_field_array("cameras", group("image", "matrix"), 3)
-    sample = group("index")
-    sample.add_data_group_field_array("frames", frame, 2)
-    sample.add_data_group_field_array("lidars", group("points"), 2)
-    return sample
+    frame = group_of(time=FLOAT, cameras=(group_of(image=FLOAT, matrix=FLOAT), 3))
+    return group_of(index=FLOAT, frames=(frame, 2), lidars=(group_of(points=FLOAT), 2))
 
 
 FRAMES, CAMERAS, LIDARS = ("frames",), ("frames", 0, "cameras"), ("lidars",)

@@ -1,10 +1,8 @@
 """Messages that list several fields."""
 
 import pytest
-from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.sample_data import FormatProblem, GroupFormat, format_error
-from accvlab.dali_pipeline_framework.sample_data.formats import describe_difference, leaf_format
+from accvlab.dali_pipeline_framework.sample_data import FormatProblem, format_error
 from accvlab.dali_pipeline_framework.sample_data.names import alike_paths, format_paths
 
 
@@ -12,9 +10,7 @@ from accvlab.dali_pipeline_framework.sample_data.names import alike_paths, forma
     ("paths", "text"),
     [
         ([], ""),
-        ([("time",)], "time"),
         ([("time",), ("cameras", 0, "image")], "time, cameras[0].image"),
-        ([("cameras", i, "image") for i in range(6)], "cameras[0..5].image"),
         ([("cameras", i, "image") for i in (5, 1, 0, 3)], "cameras[0..1, 3, 5].image"),
         ([("frames", t, "cameras", c) for t in (0, 1) for c in (0, 2)], "frames[0..1].cameras[0, 2]"),
         ([("frames", 0, 1), ("frames", 1, 0)], "frames[0][1], frames[1][0]"),
@@ -55,21 +51,4 @@ def test_equal_problems_of_array_elements_share_a_line():
         "  step 1 (B):",
         "    - cameras[0, 2].image: must be UINT8,",
         "      got FLOAT",
-    ]
-
-
-def test_differences_of_array_elements_share_a_line():
-    float_leaf, uint8_leaf = leaf_format(DALIDataType.FLOAT), leaf_format(DALIDataType.UINT8)
-
-    def sample(names, leaves, count):
-        return GroupFormat(
-            ("cameras",), (GroupFormat(tuple(range(count)), (GroupFormat(names, leaves),) * count),)
-        )
-
-    expected = sample(("image", "gain", "name"), (uint8_leaf, float_leaf, float_leaf), 6)
-    found = sample(("image", "gain", "time"), (float_leaf, float_leaf, float_leaf), 6)
-    assert describe_difference(expected, found).splitlines() == [
-        "  - cameras[0..5].name: missing",
-        "  - cameras[0..5].time: not in the blueprint",
-        "  - cameras[0..5].image: must be UINT8, got FLOAT",
     ]

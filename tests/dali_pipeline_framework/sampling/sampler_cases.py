@@ -67,7 +67,7 @@ class Case:
 
 
 def _counted(*fields: npt.NDArray[np.int64]) -> Counter[Delivery]:
-    return Counter(zip(*(field.tolist() for field in fields), strict=True))
+    return Counter(zip(*map(np.ndarray.tolist, fields), strict=True))
 
 
 def each_once(num_samples: int) -> Callable[[int], Counter[Delivery]]:
@@ -75,12 +75,8 @@ def each_once(num_samples: int) -> Callable[[int], Counter[Delivery]]:
 
 
 def each_frame_once(lengths: list[int]) -> Callable[[int], Counter[Delivery]]:
-    starts = np.cumsum([0, *lengths]).tolist()
-    return lambda epoch: Counter(
-        (starts[sequence] + frame, sequence, frame)
-        for sequence, length in enumerate(lengths)
-        for frame in range(length)
-    )
+    frames = [(sequence, frame) for sequence, length in enumerate(lengths) for frame in range(length)]
+    return lambda epoch: Counter((index, *each) for index, each in enumerate(frames))
 
 
 def as_ordered(sampler: PlannedSampler) -> Callable[[int], Counter[Delivery]]:
@@ -109,12 +105,6 @@ def _shuffled(draw: Any, batch_size: int, last_batch: str, shuffle: bool) -> Cas
     size = draw(st.integers(1, 25))
     sampler = ShuffledSampler(size, batch_size, seed=draw(SEEDS), shuffle=shuffle, last_batch=last_batch)
     return Case(sampler, size, each_once(size))
-
-
-@st.composite
-def _sequential(draw: Any, batch_size: int, last_batch: str) -> Case:
-    size = draw(st.integers(1, 25))
-    return Case(SequentialSampler(size, batch_size, last_batch=last_batch), size, each_once(size))
 
 
 @st.composite
@@ -152,10 +142,7 @@ def _streamed(draw: Any, batch_size: int, last_batch: str, weighted: bool = Fals
 def _component(draw: Any, kind: str) -> PlannedSampler:
     seed, shuffle = draw(SEEDS), draw(st.booleans())
     if kind == "samples":
-        which = draw(st.integers(0, 4))
-        if which == 0:
-            return SequentialSampler(draw(st.integers(1, 12)))
-        if which < 3:
+        if draw(st.booleans()):
             return WeightedSampler(draw(_weights(draw(st.integers(1, 8)))), seed=seed)
         return ShuffledSampler(draw(st.integers(1, 12)), seed=seed, shuffle=shuffle)
     return StreamingSequenceSampler(draw(LENGTHS), seed=seed, shuffle=shuffle, cut_sequences=draw(st.booleans()))
@@ -197,14 +184,10 @@ def _sequences(draw: Any, batch_size: int) -> Case:
 
 
 @st.composite
-def _replayed(draw: Any, batch_size: int) -> Case:
+def _full_batches(draw: Any, batch_size: int, is_played: bool) -> Case:
     size = draw(st.integers(batch_size, 20))
-    return Case(PlayedSampler(EpochSampler(size, batch_size), size, 1, None), size)
-
-
-@st.composite
-def _backward(draw: Any, batch_size: int) -> Case:
-    size = draw(st.integers(batch_size, 20))
+    if is_played:
+        return Case(PlayedSampler(EpochSampler(size, batch_size), size, 1, None), size)
     return Case(BackwardSampler(size, batch_size), size)
 
 
@@ -212,7 +195,9 @@ def _backward(draw: Any, batch_size: int) -> Case:
 WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "shuffled": lambda size, policy: _shuffled(size, policy, shuffle=True),
     "in order": lambda size, policy: _shuffled(size, policy, shuffle=False),
-    "sequential": _sequential,
+    "sequential": lambda size, policy: st.integers(1, 25).map(
+        lambda count: Case(SequentialSampler(count, size, last_batch=policy), count, each_once(count))
+    ),
     "weighted": _weighted,
     "streams": _streamed,
     "streams in order": lambda size, policy: _streamed(size, policy, shuffle=False),
@@ -227,10 +212,10 @@ WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
 }
 OTHERS: dict[str, Callable[[int], st.SearchStrategy[Case]]] = {
     "published sequences": _sequences,
-    "replayed": _replayed,
-    "user-written": _backward,
+    "replayed": lambda size: _full_batches(size, is_played=True),
+    "user-written": lambda size: _full_batches(size, is_played=False),
 }
-STREAMS = [kind for kind in WITH_EPOCHS if "streams" in kind or "streamed" in kind]
+STREAMS = [kind for kind in WITH_EPOCHS if "streams" in kind]
 
 
 def draw_case(

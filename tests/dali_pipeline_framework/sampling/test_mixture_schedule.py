@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 import math
-import pickle
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -16,10 +14,7 @@ from hypothesis import strategies as st
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling import mixed_sampler
 from accvlab.dali_pipeline_framework.sampling.mixed_sampler import MixtureSchedule
-
-FAR = st.integers(0, 2**62)
 
 
 def normalised(weights: Sequence[int] | Sequence[float]) -> list[float]:
@@ -36,36 +31,16 @@ crowded = st.builds(
 any_rates = few | many | skewed | crowded
 
 
-def largest_lead(num_components: int) -> Fraction:
-    """How far a component is away from its rate at most."""
-    return Fraction(min(num_components - 1, 4), 2)
-
-
-def counts_of(schedule: MixtureSchedule, num_positions: int) -> np.ndarray:
-    """How many of the first positions each component has."""
-    periods, rest = divmod(num_positions, schedule.period)
-    components = schedule.locate(np.arange(schedule.period))[0]
-    of_period, of_rest = (
-        np.bincount(part, minlength=schedule.num_components) for part in (components, components[:rest])
-    )
-    return np.asarray(periods * of_period + of_rest)
-
-
-def is_exact(schedule: MixtureSchedule, rates: Sequence[float]) -> bool:
-    return all(abs(kept - Fraction(rate)) < 1e-9 for kept, rate in zip(schedule.rates, rates, strict=True))
-
-
 def assert_bound(schedule: MixtureSchedule, num_positions: int) -> None:
     """Every prefix of the first positions, in whole numbers."""
     period = schedule.period
-    bound = largest_lead(schedule.num_components) * period
+    bound = Fraction(min(schedule.num_components - 1, 4), 2) * period
     components, ranks = schedule.locate(np.arange(num_positions))
     lengths = np.arange(num_positions + 1)
     for component, rate in enumerate(schedule.rates):
         is_its = components == component
         counts = np.concatenate([[0], np.cumsum(is_its)])
-        away = np.abs(counts * period - lengths * int(rate * period)).max()
-        assert away <= bound
+        assert np.abs(counts * period - lengths * int(rate * period)).max() <= bound
         assert ranks[is_its].tolist() == list(range(counts[-1]))
 
 
@@ -76,53 +51,19 @@ class TestLaw:
         schedule = MixtureSchedule(rates)
         assert_bound(schedule, min(2 * schedule.period, schedule.period + 1000))
 
-    @given(rates=any_rates, lengths=st.lists(FAR, min_size=1, max_size=5))
+    @given(rates=any_rates, first=st.integers(0, 2**62))
     @settings(deadline=None, max_examples=examples(8, 40))
-    def test_far_prefixes_are_near_the_rates(self, rates: list[float], lengths: list[int]) -> None:
+    def test_periods_have_exactly_the_rates_also_far_away(self, rates: list[float], first: int) -> None:
         schedule = MixtureSchedule(rates)
-        for length in lengths:
-            counts = counts_of(schedule, length).tolist()
-            assert sum(counts) == length
-            bound = largest_lead(len(rates))
-            assert all(abs(c - length * r) <= bound for c, r in zip(counts, schedule.rates, strict=True))
-
-    @given(rates=few | skewed)
-    @settings(deadline=None, max_examples=examples(7, 30))
-    def test_is_near_the_rates_asked_for(self, rates: list[float]) -> None:
-        schedule = MixtureSchedule(rates)
-        if is_exact(schedule, rates):
-            for length in range(0, 2 * schedule.period, max(schedule.period // 500, 1)):
-                counts = counts_of(schedule, length).tolist()
-                assert all(abs(c - length * Fraction(r)) < 2 for c, r in zip(counts, rates, strict=True))
-
-    @given(rates=any_rates, position=FAR)
-    @settings(deadline=None, max_examples=examples(8, 40))
-    def test_counts_and_places_agree(self, rates: list[float], position: int) -> None:
-        schedule = MixtureSchedule(rates)
-        components, ranks = schedule.locate(np.arange(position, position + 5))
-        assert (components.dtype, ranks.dtype) == (np.int64, np.int64)
-        counts = counts_of(schedule, position)
-        for offset, (component, rank) in enumerate(zip(components.tolist(), ranks.tolist(), strict=True)):
-            assert counts[component] == rank
-            counts[component] += 1
-            assert counts_of(schedule, position + offset + 1).tolist() == counts.tolist()
-
-    @given(rates=any_rates)
-    @settings(deadline=None, max_examples=examples(5, 20))
-    def test_a_period_has_exactly_the_rates(self, rates: list[float]) -> None:
-        schedule = MixtureSchedule(rates)
-        assert counts_of(schedule, schedule.period).tolist() == [rate * schedule.period for rate in schedule.rates]
-        components, ranks = schedule.locate(np.arange(schedule.period) + 3 * schedule.period)
-        assert components.tolist() == schedule.locate(np.arange(schedule.period))[0].tolist()
-        assert ranks.min() >= 3
-
-    @pytest.mark.parametrize("num_components", [256, 257, 5000])
-    def test_any_number_of_components(self, num_components: int) -> None:
-        schedule = MixtureSchedule([1 / num_components] * num_components)
-        components, ranks = schedule.locate(np.arange(2 * num_components))
-        assert sorted(components[:num_components].tolist()) == [*range(num_components)]
-        assert components[:num_components].tolist() == components[num_components:].tolist()
-        assert ranks.tolist() == [0] * num_components + [1] * num_components
+        components, ranks = schedule.locate(np.arange(schedule.period))
+        counts = np.bincount(components, minlength=len(rates))
+        assert counts.tolist() == [rate * schedule.period for rate in schedule.rates]
+        positions = first + np.arange(5)
+        periods, places = np.divmod(positions, schedule.period)
+        found, found_ranks = schedule.locate(positions)
+        assert (found.dtype, found_ranks.dtype) == (np.int64, np.int64)
+        assert found.tolist() == components[places].tolist()
+        assert found_ranks.tolist() == (ranks[places] + periods * counts[found]).tolist()
 
     def test_ten_pinned_numbers(self) -> None:
         # The order is part of the contract: a change of it changes everybody's runs.
@@ -133,75 +74,48 @@ class TestLaw:
         components, ranks = MixtureSchedule([0.1, 0.4, 0.2, 0.3]).locate(np.arange(10))
         assert components.tolist() == [1, 2, 3, 1, 3, 0, 1, 3, 2, 1]
         assert ranks.tolist() == [0, 0, 0, 1, 1, 0, 2, 2, 1, 3]
+        of_first, of_second = 2850178705790063296, 1761507312637324599
         components, ranks = MixtureSchedule([0.6180339887, 0.3819660113]).locate(np.arange(10) + 2**62 - 9)
         assert components.tolist() == [0, 1, 0, 1, 0, 0, 1, 0, 0, 1]
-        assert ranks.tolist() == [
-            2850178705790063296,
-            1761507312637324599,
-            2850178705790063297,
-            1761507312637324600,
-            2850178705790063298,
-            2850178705790063299,
-            1761507312637324601,
-            2850178705790063300,
-            2850178705790063301,
-            1761507312637324602,
-        ]
-
-    def test_no_positions(self) -> None:
-        components, ranks = MixtureSchedule([0.5, 0.5]).locate(np.arange(0))
-        assert (components.tolist(), ranks.tolist()) == ([], [])
+        assert (ranks - np.where(components == 0, of_first, of_second)).tolist() == [0, 0, 1, 1, 2, 3, 2, 4, 5, 3]
 
     def test_one_component_has_all(self) -> None:
         schedule = MixtureSchedule([1])
         assert schedule.period == 1
-        assert counts_of(schedule, 2**62).tolist() == [2**62]
         components, ranks = schedule.locate(np.array([0, 7, 2**62]))
         assert (components.tolist(), ranks.tolist()) == ([0, 0, 0], [0, 7, 2**62])
+        assert [each.tolist() for each in schedule.locate(np.arange(0))] == [[], []]
 
 
 class TestRates:
     @pytest.mark.parametrize(
-        ("rates", "period"),
+        ("rates", "shares"),
         [
-            ([0.1] * 10, 10),
-            ([1 / 3] * 3, 3),
-            ([0.5, 0.25, 0.25], 4),
-            ([0.7, 0.2, 0.1], 10),
-            ([0.333, 0.333, 0.334], 1000),
-            ([Fraction(1, 65536), Fraction(65535, 65536)], 65536),
-            (np.array([0.75, 0.25], dtype=np.float32), 4),
-            (normalised([1] * 4096), 4096),
-            pytest.param(normalised([1] * 65536), 65536, marks=pytest.mark.wide),
-        ],
-    )
-    def test_fractions_are_kept(self, rates: Sequence[float], period: int) -> None:
-        schedule = MixtureSchedule(rates)
-        assert schedule.period == period
-        assert schedule.num_components == len(rates)
-        assert sum(schedule.rates) == 1
-        assert all(abs(kept - float(rate)) < 1e-9 for kept, rate in zip(schedule.rates, rates, strict=True))
-
-    @pytest.mark.parametrize(
-        ("rates", "shares", "period"),
-        [
-            ([1e-7, 1 - 1e-7], [1, 65536], 65537),
-            ([1 / np.pi, 1 - 1 / np.pi], [20861, 44675], 65536),
-            ([Fraction(1, 100003), Fraction(100002, 100003)], [1, 65535], 65536),
-            ([0.5 - 1e-7, 0.5 - 1e-7, 1e-7, 5e-8, 5e-8], [32768, 32768, 1, 1, 1], 65539),
+            # fractions are kept
+            ([0.1] * 10, [1] * 10),
+            ([0.5, 0.25, 0.25], [2, 1, 1]),
+            ([0.333, 0.333, 0.334], [333, 333, 334]),
+            ([Fraction(1, 65536), Fraction(65535, 65536)], [1, 65535]),
+            (np.array([0.75, 0.25], dtype=np.float32), [3, 1]),
+            (normalised([1] * 4096), [1] * 4096),
+            # others are rounded
+            ([1e-7, 1 - 1e-7], [1, 65536]),
+            ([1 / np.pi, 1 - 1 / np.pi], [20861, 44675]),
+            ([Fraction(1, 100003), Fraction(100002, 100003)], [1, 65535]),
+            ([0.5 - 1e-7, 0.5 - 1e-7, 1e-7, 5e-8, 5e-8], [32768, 32768, 1, 1, 1]),
             # Not the fractions that were meant, since they do not add up to 1, but near them.
-            ([0.5 + 5e-7, 0.5], [1, 1], 2),
-            ([1 / 3 + 5e-8, 1 / 3, 1 / 3], [1, 1, 1], 3),
-            ([1 + 5e-7], [1], 1),
+            ([0.5 + 5e-7, 0.5], [1, 1]),
+            ([1 / 3 + 5e-8, 1 / 3, 1 / 3], [1, 1, 1]),
+            ([1 + 5e-7], [1]),
         ],
     )
-    def test_other_rates_are_rounded(self, rates: Sequence[float], shares: list[int], period: int) -> None:
+    def test_are_kept_or_rounded(self, rates: Sequence[float], shares: list[int]) -> None:
         schedule = MixtureSchedule(rates)
-        assert schedule.period == period
-        assert schedule.rates == tuple(Fraction(share, period) for share in shares)
+        assert (schedule.period, schedule.num_components) == (sum(shares), len(rates))
+        assert schedule.rates == tuple(Fraction(share, sum(shares)) for share in shares)
 
     @given(rates=any_rates)
-    @settings(deadline=None, max_examples=examples(12, 60))
+    @settings(deadline=None, max_examples=examples(6, 60))
     def test_rates_add_up_to_one_and_are_near_those_asked_for(self, rates: list[float]) -> None:
         schedule = MixtureSchedule(rates)
         assert sum(schedule.rates) == 1
@@ -209,8 +123,7 @@ class TestRates:
         least = Fraction(1, 65536 + len(rates))
         for kept, rate in zip(schedule.rates, rates, strict=True):
             assert kept >= least
-            off = Fraction(1, 10**9) if is_exact(schedule, rates) else (1 + len(rates) * Fraction(rate)) / 60_000
-            assert abs(kept - Fraction(rate)) < off
+            assert abs(kept - Fraction(rate)) < (1 + len(rates) * Fraction(rate)) / 60_000
 
     @pytest.mark.parametrize(
         ("rates", "message"),
@@ -218,16 +131,12 @@ class TestRates:
             ([], "from 1 to 65536 rates, got 0"),
             ([1 / 65537] * 65537, "from 1 to 65536 rates, got 65537"),
             ([0.5, 0.4], r"sum 1 \(within 1e-06\), got 2 rate\(s\) with the sum 0\.9\. .* divide each by the sum"),
-            ([2, 1, 1], "with the sum 4"),
             ([0.5, 0.500002], r"with the sum 1\.000002"),
             ([1.5, -0.5], r"above 0, got -0\.5"),
             ([1.0, 0], r"above 0, got 0.*Leave out"),
             ([math.nan, 1.0], r"rates\[0\]` must be a number above 0, got nan"),
-            ([0.5, math.inf], r"rates\[1\]` must be a number above 0, got inf"),
             ([True], r"rates\[0\]` must be a number above 0, got True"),
             (["0.5", "0.5"], r"rates\[0\]` must be a number above 0, got '0.5'"),
-            ([0.5, None], r"rates\[1\]` must be a number above 0, got None"),
-            ([[0.5, 0.5]], r"rates\[0\]` must be a number above 0, got \[0\.5, 0\.5\]"),
             ("1", "sequence of numbers above 0, got '1'"),
             (1.0, r"sequence of numbers above 0, got 1\.0"),
         ],
@@ -235,17 +144,3 @@ class TestRates:
     def test_bad_rates_are_refused(self, rates: Any, message: str) -> None:
         with pytest.raises(SettingError, match=message):
             MixtureSchedule(rates)
-
-
-def test_the_table_is_not_pickled() -> None:
-    schedule = MixtureSchedule([1 / np.pi, 1 - 1 / np.pi])
-    positions = np.arange(100) + 10**15
-    components, ranks = schedule.locate(positions)
-    sent = pickle.dumps(schedule)
-    assert len(sent) < 1000
-    for found, expected in zip(pickle.loads(sent).locate(positions), (components, ranks), strict=True):
-        assert found.tolist() == expected.tolist()
-
-
-def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(mixed_sampler) == (0, 6)

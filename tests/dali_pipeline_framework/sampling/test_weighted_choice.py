@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 import pickle
 from decimal import Decimal
@@ -18,10 +17,10 @@ from support.split_mix import key_with_first_number
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key, random_uniform
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling.arithmetic import weights as weighted_choice
 from accvlab.dali_pipeline_framework.sampling.arithmetic.weights import WeightedChoice, checked_weights
 
 WEIGHTS = st.lists(st.just(0.0) | st.floats(0, 1) | st.floats(0, 1.7e308), min_size=1, max_size=30).filter(any)
+KEYS = st.integers(0, 2**64 - 1)
 
 
 def draw_at(choice: WeightedChoice, part: float) -> int:
@@ -57,22 +56,12 @@ class TestFrequencies:
         expected = np.outer([1, 2, 5], [1, 2, 5]).reshape(-1) * 50_000 / 64
         assert chi_square_deviate(np.bincount(items @ [3, 1], minlength=9), expected) < FAR_OUT
 
-    @given(weights=WEIGHTS, key=st.integers(0, 2**64 - 1))
+    @given(weights=WEIGHTS, key=KEYS)
     @settings(deadline=None)
     def test_items_without_weight_are_never_drawn(self, weights: list[float], key: int) -> None:
-        items = WeightedChoice(weights).draw(key, np.arange(200))
-        assert all(weights[item] > 0 for item in items.tolist())
-
-    @given(weights=WEIGHTS)
-    @settings(deadline=None)
-    def test_nor_at_the_ends_of_the_range(self, weights: list[float]) -> None:
         choice = WeightedChoice(weights)
-        assert weights[draw_at(choice, 0.0)] > 0
-        assert weights[draw_at(choice, 1 - 2**-53)] > 0
-
-    def test_one_item(self) -> None:
-        assert WeightedChoice([0.3]).draw(5, np.arange(4)).tolist() == [0, 0, 0, 0]
-        assert WeightedChoice([0, 0, 7, 0]).draw(5, np.arange(4)).tolist() == [2, 2, 2, 2]
+        items = [*choice.draw(key, np.arange(200)).tolist(), draw_at(choice, 0.0), draw_at(choice, 1 - 2**-53)]
+        assert all(weights[item] > 0 for item in items)
 
 
 class TestThresholds:
@@ -99,7 +88,7 @@ class TestThresholds:
 
 
 class TestRandomAccess:
-    @given(weights=WEIGHTS, key=st.integers(0, 2**64 - 1), counters=st.lists(st.integers(0, 2**62), max_size=10))
+    @given(weights=WEIGHTS, key=KEYS, counters=st.lists(st.integers(0, 2**62), max_size=10))
     @settings(deadline=None)
     def test_each_draw_is_a_function_of_key_and_counter(
         self, weights: list[float], key: int, counters: list[int]
@@ -108,29 +97,13 @@ class TestRandomAccess:
         one_by_one = [choice.draw(key, np.array([counter])).tolist() for counter in counters]
         assert [[item] for item in choice.draw(key, np.array(counters, dtype=np.int64)).tolist()] == one_by_one
 
-    def test_keys_broadcast(self) -> None:
-        choice = WeightedChoice([1, 2, 3])
-        keys = np.array([4, 5], dtype=np.uint64)
-        expected = [choice.draw(4, np.arange(6)).tolist(), choice.draw(5, np.arange(6)).tolist()]
-        assert choice.draw(keys[:, None], np.arange(6)).tolist() == expected
-
     def test_ten_pinned_numbers(self) -> None:
         # The draws are part of the contract: a change of them changes everybody's runs.
         choice = WeightedChoice([1, 0, 2, 5, 0.5])
         assert choice.draw(derive_key("test", 0), np.arange(10)).tolist() == [0, 0, 3, 3, 3, 3, 3, 3, 2, 2]
         many = WeightedChoice(np.arange(1_000_000))
-        assert many.draw(derive_key("test", 0), np.arange(10) + 2**40).tolist() == [
-            710272,
-            915442,
-            929604,
-            817633,
-            250307,
-            522487,
-            997377,
-            788131,
-            835696,
-            418725,
-        ]
+        expected = [710272, 915442, 929604, 817633, 250307, 522487, 997377, 788131, 835696, 418725]
+        assert many.draw(derive_key("test", 0), np.arange(10) + 2**40).tolist() == expected
 
     def test_a_copy_in_another_process_draws_the_same_and_weighs_8_bytes_per_item(self) -> None:
         choice = WeightedChoice(np.arange(10_000))
@@ -139,38 +112,15 @@ class TestRandomAccess:
         assert len(sent) < 8 * 10_000 + 1000
         assert pickle.loads(sent).draw(9, np.arange(50)).tolist() == items
 
-    def test_the_weights_are_left_as_they_are(self) -> None:
-        weights = np.array([1.0, 4.0])
-        choice = WeightedChoice(weights)
-        assert weights.tolist() == [1.0, 4.0]
-        before = choice.draw(2, np.arange(20)).tolist()
-        weights[:] = [1.0, 0.0]
-        assert choice.draw(2, np.arange(20)).tolist() == before
-
 
 class TestCheckedWeights:
-    @pytest.mark.parametrize(
-        "weights",
-        [
-            [1, 0, 3],
-            (1.0, 0.0, 3.0),
-            np.array([1, 0, 3], dtype=np.uint8),
-            np.array([1, 0, 3], dtype=np.float32),
-            [Fraction(1), Decimal(0), 3],
-        ],
-        ids=repr,
-    )
-    def test_numbers_of_any_kind(self, weights: Any) -> None:
+    @pytest.mark.parametrize("weights", [np.array([1, 0, 3.0]), [Fraction(1), Decimal(0), 3]], ids=repr)
+    def test_numbers_of_any_kind_are_copied(self, weights: Any) -> None:
         for expected_count in (3, None):
             checked = checked_weights(weights, expected_count)
             assert checked.dtype == np.float64
             assert checked.tolist() == [1.0, 0.0, 3.0]
-
-    def test_is_a_copy(self) -> None:
-        weights = np.array([1.0, 2.0])
-        checked = checked_weights(weights, 2)
-        weights[0] = 5
-        assert checked.tolist() == [1.0, 2.0]
+            assert not np.may_share_memory(checked, np.asarray(weights))
 
     @pytest.mark.parametrize(
         ("weights", "message"),
@@ -178,24 +128,15 @@ class TestCheckedWeights:
             ([1, 2], "`weights` must have 3 weights, one per item, got 2"),
             ([1, -2, 3], r"but weights\[1\] is -2\.0\."),
             ([1, math.nan, -1], r"but weights\[1\] is nan \(and 1 more are wrong\)"),
-            ([1, 2, math.inf], r"but weights\[2\] is inf"),
             ([1, None, 2], r"but weights\[1\] is nan"),
             ([0, 0, 0.0], "`weights` must not all be 0: with these 3 weights"),
             ([[1, 2, 3]], r"shape \(N,\) with N > 0, got shape \(1, 3\)"),
-            ([], r"shape \(N,\) with N > 0, got shape \(0,\)"),
             (3.0, r"shape \(N,\) with N > 0, got shape \(\)"),
             (["1", "2", "3"], r"`weights` must be a sequence of numbers, got \['1', '2', '3'\]"),
-            ([1, [2], 3], "`weights` must be a sequence of numbers"),
             ([1, 2j, 3], "`weights` must be a sequence of numbers"),
             ([1, 10**400, 3], "`weights` must be a sequence of numbers"),
-            ({"a": 1}, "`weights` must be a sequence of numbers"),
-            (None, "`weights` must be"),
         ],
     )
     def test_bad_weights_are_refused(self, weights: Any, message: str) -> None:
         with pytest.raises(SettingError, match=message):
             checked_weights(weights, 3)
-
-
-def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(weighted_choice) == (0, 1)

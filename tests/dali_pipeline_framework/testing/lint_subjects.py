@@ -6,12 +6,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection
 
 import numpy as np
 from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
-from support.providers import Panic
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -26,19 +24,19 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.sample_data import ImageContent
 
+IMAGE = b"P6 6 4 255\n" + bytes(72)
+STEPS = [ImageDecoder("image", use_device_mixed=False), GridMasker("image", key="sequence")]
+
 
 class Images(DataProvider):
-    """Ten images: 2 cannot be loaded, 3 is of another type, 5 is no image; some end or block their process."""
+    """Ten good images."""
 
-    panicking: Collection[int] = ()
-
-    def __init__(self, bad: bool = True, deadly: Collection[int] = (), blocked: Collection[int] = ()) -> None:
-        self.bad, self.deadly, self.blocked = bad, deadly, blocked
+    content = ImageContent(is_encoded=True)
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         sample = SampleDataGroup()
-        sample.add_data_field("image", DALIDataType.UINT8, content=ImageContent(is_encoded=True))
+        sample.add_data_field("image", DALIDataType.UINT8, content=self.content)
         return sample
 
     def get_number_of_samples(self) -> int:
@@ -48,104 +46,69 @@ class Images(DataProvider):
         return f"sample {sample_index}"
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        if sample_index in self.deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if sample_index in self.blocked:
-            time.sleep(1000)
-        if self.bad and sample_index == 2:
-            raise ValueError("no luck")
-        if sample_index in self.panicking:
-            raise Panic("out of bounds")
         sample = self.sample_data_structure
         sample.set_do_convert(False)
-        content = b"<html>" if self.bad and sample_index == 5 else b"P6 6 4 255\n" + bytes(72)
-        dtype = np.int8 if self.bad and sample_index == 3 else np.uint8
-        sample["image"] = np.frombuffer(content, dtype)
+        sample["image"] = self.file(sample_index)
         return sample
 
-
-def provider() -> Images:
-    return Images()
-
-
-def panicking_provider() -> Images:
-    images = Images(bad=False)
-    images.panicking = (4,)
-    return images
+    def file(self, sample_index: int) -> np.ndarray:
+        return np.frombuffer(IMAGE, np.uint8)
 
 
-def good_provider() -> Images:
-    return Images(bad=False)
+class SomeBad(Images):
+    """2 cannot be loaded, 3 is of another type, 5 is no image."""
+
+    def file(self, sample_index: int) -> np.ndarray:
+        if sample_index == 2:
+            raise ValueError("no luck")
+        return np.frombuffer(b"<html>" if sample_index == 5 else IMAGE, np.int8 if sample_index == 3 else np.uint8)
 
 
-class Undeclared(Images):
-    """A field of bytes, without a word on images; of one image half is missing."""
+class Undeclared(SomeBad):
+    """A field of bytes, without a word on images; of image 6 half is missing."""
 
-    cut: Collection[int] = ()
+    content = ImageContent()
 
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        sample = SampleDataGroup()
-        sample.add_data_field("image", DALIDataType.UINT8)
-        return sample
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = super().get_data(sample_index)
-        if sample_index in self.cut:
-            sample["image"] = encoded_image(gradient(16, 24), "JPEG")[:200]
-        return sample
+    def file(self, sample_index: int) -> np.ndarray:
+        return encoded_image(gradient(16, 24))[:200] if sample_index == 6 else super().file(sample_index)
 
 
-def undeclared_provider() -> Undeclared:
-    return Undeclared()
+class Deadly(SomeBad):
+    """7 ends its process, 8 does not end."""
 
-
-def cut_provider() -> Undeclared:
-    provider = Undeclared(bad=False)
-    provider.cut = (6,)
-    return provider
+    def file(self, sample_index: int) -> np.ndarray:
+        if sample_index == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if sample_index == 8:
+            time.sleep(1000)
+        return super().file(sample_index)
 
 
 class Hopeless(Images):
-    def get_data(self, sample_index: int) -> SampleDataGroup:
+    def file(self, sample_index: int) -> np.ndarray:
         raise ValueError("hopeless")
 
 
-def hopeless_provider() -> Hopeless:
-    return Hopeless()
-
-
-def deadly_provider() -> Images:
-    return Images(deadly=[7], blocked=[8])
-
-
 def definition() -> PipelineDefinition:
-    data_input = SamplerInputCallable(Images(), SequentialSampler(10, 2))
-    return PipelineDefinition(data_input, [ImageDecoder("image", use_device_mixed=False)], run="workers")
-
-
-def drawing_definition() -> PipelineDefinition:
-    steps = [ImageDecoder("image", use_device_mixed=False), GridMasker("image", key="sequence")]
-    return PipelineDefinition(SamplerInputCallable(Images(), SequentialSampler(10, 2)), steps, run="workers")
+    return PipelineDefinition(SamplerInputCallable(SomeBad(), SequentialSampler(10, 2)), STEPS, run="workers")
 
 
 def loader() -> DataLoader:
-    return DataLoader(Images(), 2, steps=[ImageDecoder("image", use_device_mixed=False)], num_workers=0)
+    return DataLoader(SomeBad(), 2, steps=STEPS[:1], num_workers=0)
 
 
 class OpenedByWorkers(Images):
-    """Ten good images that only forked processes can load, after `open_handle`."""
+    """Images that only forked processes can load, after `open_handle`."""
 
     handle: int | None = None
 
     def __init__(self) -> None:
-        super().__init__(bad=False)
         self.unpicklable = threading.Lock()
 
-    def get_data(self, sample_index: int) -> SampleDataGroup:
+    def file(self, sample_index: int) -> np.ndarray:
         if OpenedByWorkers.handle is None:
             raise RuntimeError("not opened")
-        return super().get_data(sample_index)
+        return super().file(sample_index)
 
 
 def open_handle(worker: int) -> None:
@@ -153,8 +116,7 @@ def open_handle(worker: int) -> None:
 
 
 def loader_of_forked_workers() -> DataLoader:
-    provider = OpenedByWorkers()
-    return DataLoader(provider, 2, num_workers=1, worker_init_fn=open_handle, start_method="fork")
+    return DataLoader(OpenedByWorkers(), 2, num_workers=1, worker_init_fn=open_handle, start_method="fork")
 
 
 def reader() -> PipelineDefinition:

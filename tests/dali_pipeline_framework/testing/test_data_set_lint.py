@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,15 +25,19 @@ def listed(subject: str, path: Path, *arguments: str) -> dict[int, tuple[str, st
     return found
 
 
-@pytest.mark.parametrize("subject", ["provider", "definition", "loader", "undeclared_provider"])
+@pytest.mark.parametrize("subject", ["SomeBad", "definition", "loader", "Undeclared"])
 def test_what_fails_is_found_where_it_fails(
     subject: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "failed.jsonl"
     found = listed(subject, path)
+    num_failed = len(found)
     assert found.pop(2) == ("loading", "ValueError: no luck")
     assert found.pop(3) == ("checks", NO_TYPE)
-    if subject == "undeclared_provider":  # it does not even begin like an image
+    if subject == "Undeclared":
+        stage, reason = found.pop(6)
+        assert (stage, reason[:38]) == ("steps", "FieldValueError: image: The JPEG file ")
+        # It does not even begin like an image.
         assert found == {5: ("checks", "image: no image file, as other samples have there")}
     elif subject == "loader":  # which decodes in the graph
         [(stage, reason)] = [found.pop(5)]
@@ -44,62 +47,47 @@ def test_what_fails_is_found_where_it_fails(
         assert found == {5: ("steps", NO_IMAGE)}
     printed = capsys.readouterr()
     assert "10 samples tried in " in printed.out
-    assert "3 samples have failed" in printed.err
+    assert f"{num_failed} samples have failed" in printed.err
     assert f"They are listed in {path}." in printed.err
     assert "in its place" not in printed.err + caplog.text
 
 
-def test_a_damaged_image_is_found_where_nothing_is_declared(tmp_path: Path) -> None:
-    [(index, (stage, reason))] = listed("cut_provider", tmp_path / "failed.jsonl").items()
-    assert (index, stage) == (6, "steps")
-    assert reason.startswith("FieldValueError: image: The JPEG file")
-
-
 def test_all_samples_are_listed_where_all_fail(tmp_path: Path) -> None:
-    found = listed("hopeless_provider", tmp_path / "failed.jsonl")
+    found = listed("Hopeless", tmp_path / "failed.jsonl")
     assert found == dict.fromkeys(range(10), ("loading", "ValueError: hopeless"))
 
 
-def test_an_exception_that_is_no_exception_is_about_its_sample(tmp_path: Path) -> None:
-    assert listed("panicking_provider", tmp_path / "failed.jsonl") == {4: ("loading", "Panic: out of bounds")}
-
-
 def test_samples_that_end_their_process_or_do_not_end_are_named(tmp_path: Path) -> None:
-    found = listed("deadly_provider", tmp_path / "failed.jsonl", "--timeout", "4")
+    found = listed("Deadly", tmp_path / "failed.jsonl", "--timeout", "4")
     assert sorted(found) == [2, 3, 5, 7, 8]
     assert found[7][1].startswith("It has ended two workers. ")
     assert "was ended by SIGKILL" in found[7][1]
     assert "since it stood still for 4." in found[8][1]
 
 
-def test_steps_that_draw_along_sequences_are_tried(tmp_path: Path) -> None:
-    assert sorted(listed("drawing_definition", tmp_path / "failed.jsonl")) == [2, 3, 5]
-
-
-def test_the_time_limit_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "lint_subjects:good_provider", "--timeout", "0"]) == 1
-    assert "`--timeout` must be a number above 0, got 0" in capsys.readouterr().err
-
-
-def test_good_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "lint_subjects:good_provider", "--workers", "1"]) == 0
-    assert "All can be loaded and decoded." in capsys.readouterr().out
-
-
-def test_workers_start_as_those_of_the_loader(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "lint_subjects:loader_of_forked_workers", "--workers", "1"]) == 0
-    assert "10 samples tried in " in capsys.readouterr().out
-
-
-def test_limits_hold_in_its_processes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_hold_in_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 23)
-    found: dict[int, Any] = listed("good_provider", tmp_path / "failed.jsonl")
+    found = listed("Images", tmp_path / "failed.jsonl")
     assert sorted(found) == [*range(10)]
     assert "23" in found[0][1]
 
 
-def test_what_has_no_provider_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "lint_subjects:reader"]) == 1
-    assert "lint needs a data provider" in capsys.readouterr().err
+@pytest.mark.parametrize("subject", ["Images", "loader_of_forked_workers"])
+def test_good_data_in_workers_that_start_as_those_of_the_loader(
+    subject: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lint", f"lint_subjects:{subject}", "--workers", "1"]) == 0
+    assert "All can be loaded and decoded." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Images", "--timeout", "0"], "`--timeout` must be a number above 0, got 0"),
+        (["reader"], "lint needs a data provider"),
+    ],
+)
+def test_what_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    subject, *others = arguments
+    assert main(["lint", f"lint_subjects:{subject}", *others]) == 1
+    assert message in capsys.readouterr().err

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali import types
+from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient
-from support.draws import ConditionalDrawer, Drawer
+from support.draws import ConditionalDrawer
 from support.providers import NumberProvider
 from support.random_steps import filled
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
@@ -22,7 +24,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
     LambdaStep,
     PaddingToUniform,
-    PipelineStepBase,
     UnneededFieldRemover,
 )
 from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
@@ -30,11 +31,11 @@ from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
 DT = types.DALIDataType
 
 
-def doubled(value: Any) -> Any:
-    return value * 2.0
+def on_value(function: Callable[[Any], Any], name: str = "value") -> LambdaStep:
+    return LambdaStep(function, input_names=name, output_types={name: DT.FLOAT})
 
 
-DOUBLE = LambdaStep(doubled, input_names="value", output_types={"value": DT.FLOAT})
+DOUBLE = on_value(lambda value: value * 2.0)
 
 
 def sample(value: Any, text: str = "some text") -> SampleDataGroup:
@@ -76,17 +77,12 @@ class TestRunStep:
         assert run.layouts == {"image": "HWC"}
         assert run.output["image"].shape == (4, 6, 3)
 
-        class NeedsLayout(PipelineStepBase):
+        class NeedsLayout(KeepsFormat):
             def _process(self, data: SampleDataGroup) -> SampleDataGroup:
                 data["cameras"][0]["image"] = fn.transpose(data["cameras"][0]["image"], perm=[2, 0, 1])
                 return data
 
-            def _check_and_adjust_data_format_input_to_output(self, empty: SampleDataGroup) -> SampleDataGroup:
-                return empty
-
-        rig = SampleDataGroup()
-        rig.add_data_group_field_array("cameras", image, 1)
-        rig["cameras"][0]["image"] = gradient(4, 6)
+        rig = sample_of({"cameras": [{"image": gradient(4, 6)}]})
         run = run_step(NeedsLayout(), rig, layouts={("cameras", 0, "image"): "HWC"})
         assert run.layouts == {"cameras[0].image": "CHW"}
         with pytest.raises(FormatError, match=r"cameras\[1\]: the sample has no such data field"):
@@ -107,16 +103,9 @@ class TestRunStep:
 
     def test_errors_are_those_of_the_pipeline(self) -> None:
         with pytest.raises(FormatError, match="LambdaStep"):
-            run_step(LambdaStep(doubled, input_names="no", output_types={"no": DT.FLOAT}), sample(1))
+            run_step(on_value(abs, "no"), sample(1))
         with pytest.raises(GraphError, match="To blame:\n  - sample 1"):
-            run_step(
-                LambdaStep(
-                    lambda value: fn.slice(value, 2, 1, axes=[0]),
-                    input_names="value",
-                    output_types={"value": DT.FLOAT},
-                ),
-                [sample([1, 2, 3]), sample([1])],
-            )
+            run_step(on_value(lambda value: fn.slice(value, 2, 1, axes=[0])), [sample([1, 2, 3]), sample([1])])
         unset = sample(1)
         unset["value"] = None
         with pytest.raises(SourceError, match="value: is not set"):
@@ -137,7 +126,7 @@ class TestRunStep:
             run_step(DOUBLE, samples)
 
 
-class Noise(Drawer):
+class Noise(KeepsFormat):
     """Draws an offset for the group that it is applied to."""
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
@@ -146,9 +135,6 @@ class Noise(Drawer):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         data["gain"] = data["gain"] * fn.reductions.sum(self.draw("gain")) + self.draw("offset")
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 class TestDraws:
@@ -191,58 +177,43 @@ class TestDraws:
             self.gains(draws)
 
     def test_unused_draws_and_other_random_operators_are_reported(self) -> None:
-        class Careless(Drawer):
+        class Careless(KeepsFormat):
+            def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+                return [UniformDraw("used"), UniformDraw("idle")]
+
             def _process(self, data: SampleDataGroup) -> SampleDataGroup:
                 data["value"] = data["value"] + self.draw("used") + fn.random.normal()
                 return data
 
-            def _check_and_adjust_data_format_input_to_output(
-                self, data_empty: SampleDataGroup
-            ) -> SampleDataGroup:
-                return data_empty
-
-        run = run_step(Careless(UniformDraw("used"), UniformDraw("idle")), sample(1))
+        run = run_step(Careless(), sample(1))
         assert run.unused_draws == ["Careless[0]/idle"]
         assert run.random_operators == ["fn.random.normal"]
 
-    def test_samples_are_one_sequence(self) -> None:
-        step = Drawer(UniformDraw("sequence", key="sequence"), UniformDraw("alone"))
-        runs = run_step(step, [sample(1), sample(2)])
-        first, second = ({name: value.item() for name, value in run.draws.items()} for run in runs)
-        assert first["Drawer[0]/sequence"] == second["Drawer[0]/sequence"]
-        assert first["Drawer[0]/alone"] != second["Drawer[0]/alone"]
+
+@pytest.mark.parametrize(
+    ("expected", "found", "tolerance", "lines"),
+    [
+        ([1, np.nan], [1, np.nan], 0, []),
+        ([1, np.nan], [1, np.nan], 0.1, []),
+        ([1, 2], [1, 2.05], 0.1, []),
+        ([1, 2], [1, 3], 0, ["value: 1 of 2 values differ, the first at [1]: expected 2.0, found 3.0"]),
+        (1, 3, 1, ["value: expected 1.0, found 3.0"]),
+        ([1, 2], [1], 0, ["value: expected float32 (2,), found float32 (1,)"]),
+        ([0.0], [-0.0], 0, ["value: differs in signs of zeros or in bits of NaN"]),
+        ([1, np.nan], [1, 2], 9, ["value: 1 of 2 values differ, the first at [1]: expected nan, found 2.0"]),
+        ([np.nan, 1], [np.nan, 2], 0, ["value: 1 of 2 values differ, the first at [1]: expected 1.0, found 2.0"]),
+    ],
+)
+def test_differences_of_values(expected: Any, found: Any, tolerance: float, lines: list[str]) -> None:
+    assert sample_differences(sample(expected), sample(found), tolerance=tolerance) == lines
 
 
-class TestSampleDifferences:
-    def test_none(self) -> None:
-        assert sample_differences(sample([1, np.nan]), sample([1, np.nan])) == []
-        assert sample_differences(sample([1, 2]), sample([1, 2.05]), tolerance=0.1) == []
-        assert sample_differences(sample([1, np.nan]), sample([1, np.nan]), tolerance=0.1) == []
-
-    @pytest.mark.parametrize(
-        ("expected", "found", "text"),
-        [
-            ([1, 2], [1, 3], "value: 1 of 2 values differ, the first at [1]: expected 2.0, found 3.0"),
-            (1, 3, "value: expected 1.0, found 3.0"),
-            ([1, 2], [1], "value: expected float32 (2,), found float32 (1,)"),
-            ([0.0], [-0.0], "value: differs in signs of zeros or in bits of NaN"),
-            ([1, np.nan], [1, 2], "value: 1 of 2 values differ, the first at [1]: expected nan, found 2.0"),
-            ([np.nan, 1], [np.nan, 2], "value: 1 of 2 values differ, the first at [1]: expected 1.0, found 2.0"),
-        ],
-    )
-    def test_of_values(self, expected: Any, found: Any, text: str) -> None:
-        assert sample_differences(sample(expected), sample(found)) == [text]
-
-    def test_of_bits_formats_and_fields_that_are_not_set(self) -> None:
-        flags = [filled({"flag": (DT.BOOL, [True, value])}) for value in (True, False)]
-        [line] = sample_differences(*flags)
-        assert line == "flag: 1 of 2 values differ, the first at [1]: expected True, found False"
-        assert sample_differences(sample(1), flags[0])[0] == "  - value: missing"
-        unset = sample(1)
-        unset["value"] = None
-        assert sample_differences(sample(1), unset) == ["value: is set in only one of the two"]
-        assert sample_differences(unset, unset.get_copy()) == []
-
-    def test_nan_is_no_number_within_a_tolerance(self) -> None:
-        assert len(sample_differences(sample([1, np.nan]), sample([1, 2]), tolerance=9)) == 1
-        assert len(sample_differences(sample([1, 2]), sample([1, 2.2]), tolerance=0.1)) == 1
+def test_differences_of_bits_formats_and_fields_that_are_not_set() -> None:
+    flags = [filled({"flag": (DT.BOOL, [True, value])}) for value in (True, False)]
+    [line] = sample_differences(*flags)
+    assert line == "flag: 1 of 2 values differ, the first at [1]: expected True, found False"
+    assert sample_differences(sample(1), flags[0])[0] == "  - value: missing"
+    unset = sample(1)
+    unset["value"] = None
+    assert sample_differences(sample(1), unset) == ["value: is set in only one of the two"]
+    assert sample_differences(unset, unset.get_copy()) == []

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from video_kinds import KINDS, REFUSED
+from video_kinds import KINDS, REFUSED, VideoOf
 
 
 @pytest.fixture(scope="session")
-def video(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def video(tmp_path_factory: pytest.TempPathFactory) -> VideoOf:
     """Get the video of a kind."""
     folder = tmp_path_factory.mktemp("videos")
     made: dict[str, Path] = {}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import threading
-
 import numpy as np
 import numpy.typing as npt
 from hypothesis import given
@@ -31,13 +28,6 @@ def test_memory_is_used_again_after_the_last_view() -> None:
     assert address(memory.array((72, 2))) == first  # the number of bytes counts
 
 
-def test_memory_of_another_size_is_not() -> None:
-    memory = FrameMemory()
-    large, small = address(memory.array((100,))), memory.array((50,))
-    assert address(small) != large
-    assert address(memory.array((100,))) == large
-
-
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=30))
 def test_arrays_in_use_never_share(steps: list[tuple[bool, int]]) -> None:
     memory, held = FrameMemory(), list[npt.NDArray[np.uint8]]()
@@ -62,27 +52,3 @@ def test_limit() -> None:
     one = memory.array((300,))
     del one
     assert memory.num_kept_bytes == 0
-
-
-def test_threads() -> None:
-    memory, wrong = FrameMemory(), []
-
-    def use(number: int) -> None:
-        for round_ in range(300):
-            array = memory.array((64 + round_ % 2,))
-            array[:] = number
-            if (array != number).any():
-                wrong.append(number)
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def test_arrays_can_be_pickled() -> None:
-    array = FrameMemory().array((3, 4))
-    array[:] = 7
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), array)

@@ -7,9 +7,8 @@ import os
 import pickle
 import shutil
 import tarfile
-import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,11 +17,14 @@ import fsspec
 import numpy as np
 import pytest
 from support.file_server import FileServer
+from support.laws import each_value
+from support.refusals import assert_refused
 from support.videos import copy_packets, make_video, read_numbers, write_images
 from support.windows import video_clips
+from video_kinds import VideoOf
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, VideoDecoder
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, SourceError, VideoError
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.providers.files import remote_file
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.files.stored_videos import located
@@ -35,7 +37,6 @@ PADDED = {
     "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:nal-hrd=cbr:filler=1:bitrate=8000:"
     "vbv-maxrate=8000:vbv-bufsize=4000",
 }  # 40 kB per frame
-KINDS = ("h264_b.mp4", "h264_b.ts", "h264_open.mkv", "vp9.webm", "mjpeg.avi", "h264_fragments.mp4")
 MIB = 1 << 20
 
 
@@ -79,82 +80,68 @@ def served(server: FileServer, path: Path, name: str = "") -> str:
     return f"{server.url}/{name or path.name}"
 
 
+def pack(server: FileServer, path: Path, name: str, kind: str) -> Path:
+    packed = server.folder / "all.pack"
+    if kind == "zip":
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.write(path, name)
+    else:
+        with tarfile.open(packed, "w") as tar:
+            tar.add(path, name)
+    return packed
+
+
 # --- the same pixels ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pixels_are_those_of_the_local_file(server: FileServer, video: Callable[[str], Path], kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["h264_b.mp4", "h264_b.ts", "h264_open.mkv", "vp9.webm", "mjpeg.avi", "h264_fragments.mp4"]
+)
+def test_pixels_are_those_of_the_local_file(server: FileServer, video: VideoOf, kind: str) -> None:
     url = served(server, video(kind))
     assert_same(frames_of(remote(url)), frames_of(Videos(video(kind))))
     assert index_video(url, storage_options=FAST) == index_video(video(kind))
 
 
-@pytest.mark.parametrize("store", ["memory", "zip", "tar", "zip over http", "file"])
-def test_stores(server: FileServer, video: Callable[[str], Path], tmp_path: Path, store: str) -> None:
+@pytest.mark.parametrize("store", ["memory", "tar", "file"])
+def test_stores(server: FileServer, video: VideoOf, store: str) -> None:
+    """ZIP files are in `test_zipped_videos.py`."""
     path, name = video("h264_b.mp4"), "clips/a.mp4"
-    packed = server.folder / "all.pack"
-    if "zip" in store:
-        with zipfile.ZipFile(packed, "w") as archive:
-            archive.write(path, name)
-    elif store == "tar":
-        with tarfile.open(packed, "w") as tar:
-            tar.add(path, name)
-    elif store == "memory":
-        fsspec.filesystem("memory").pipe_file(f"/remote/{name}", path.read_bytes())
-    url = {
-        "memory": f"memory://remote/{name}",
-        "tar": f"tar://{name}::{packed}",
-        "file": f"file://{path}",
-        "zip over http": f"zip://{name}::{server.url}/all.pack",
-    }.get(store, f"zip://{name}::{packed}")
-    assert_same(frames_of(remote(url, num_batch_threads=2)), frames_of(Videos(path)))
+    packed = pack(server, path, name, "tar")
+    fsspec.filesystem("memory").pipe_file(f"/remote/{name}", path.read_bytes())
+    urls = {"memory": f"memory://remote/{name}", "tar": f"tar://{name}::{packed}", "file": f"file://{path}"}
+    assert_same(frames_of(remote(urls[store], num_batch_threads=2)), frames_of(Videos(path)))
     if store == "tar":
         os.utime(packed, ns=(1, 1))
-        provider = VideoFrameDataProvider(remote(url))
+        provider = VideoFrameDataProvider(remote(urls[store]))
         os.utime(packed, ns=(2, 2))
         with pytest.raises(VideoError, match=r"all.pack' was changed after it was indexed \(it was written again"):
             provider.get_data(0)
 
 
-def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], Path]) -> None:
+def test_lists_folders_and_patterns(server: FileServer, video: VideoOf) -> None:
     content = video("h264_b.mp4").read_bytes()
     memory = fsspec.filesystem("memory")
     for name in ("bus/10.mp4", "bus/9.mp4", "car/1.MKV", "car/notes.txt"):
         memory.pipe_file(f"/drives/{name}", content)
 
-    def found(**settings: Any) -> list[tuple[str, Any]]:
-        provider = video_clips(Videos(**settings, storage_options=FAST), 4, edges="repeat", path_name="path")
-        starts = np.cumsum([0, *provider.sequence_lengths[:-1]]).tolist()
-        return [
-            (sample["path"], int(sample["label"][0] if "label" in sample else read_numbers(sample["frames"])[0]))
-            for sample in map(provider.get_data, starts)
-        ]
+    def found(root: str = "memory://drives", **settings: Any) -> list[str]:
+        provider = VideoFrameDataProvider(Videos(**settings, storage_options=FAST), path_name="path")
+        paths = [provider.get_data(first)["path"] for first in range(0, len(provider), 40)]
+        return [path.removeprefix(f"{root}/") for path in paths]
 
-    bus, car = "memory://drives/bus", "memory://drives/car"
-    assert found(file_root="memory://drives") == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0), (f"{car}/1.MKV", 1)]
-    assert found(filenames=bus) == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0)]
-    assert found(filenames="memory://drives/*/*.[mM]*") == [
-        (f"{bus}/10.mp4", 0),
-        (f"{bus}/9.mp4", 0),
-        (f"{car}/1.MKV", 0),
-    ]
-    with pytest.raises(FileNotFoundError, match=r"No file matches the pattern 'memory://drives/\*\.mp4'"):
-        found(filenames="memory://drives/*.mp4")
-    with pytest.raises(SettingError, match="There is no video in the folder 'memory://drives'"):
-        found(filenames="memory://drives")
-    with pytest.raises(FileError, match=r"memory://drives/none.mp4' cannot be read: there is none"):
-        found(filenames="memory://drives/none.mp4")
-    (server.folder / "bus").mkdir()
-    (server.folder / "bus" / "9.mp4").write_bytes(content)
-    over_http = f"{server.url}/bus"
-    assert found(filenames=over_http) == found(filenames=f"{over_http}/*.mp4") == [(f"{over_http}/9.mp4", 0)]
-
-
-def test_cameras(server: FileServer, video: Callable[[str], Path]) -> None:
-    front, left = (served(server, video("h264_b.mp4"), name) for name in ("front.mp4", "left.mp4"))
-    rig = Videos(cameras={"front": front, "left": [left]}, storage_options=FAST)
-    sample = video_clips(rig, 2).get_data(3)
-    assert read_numbers(sample["front"]["frames"]) == read_numbers(sample["left"]["frames"]) == [6, 7]
+    every = ["bus/10.mp4", "bus/9.mp4", "car/1.MKV"]
+    assert found(file_root="memory://drives") == found(filenames="memory://drives/*/*.[mM]*") == every
+    assert found(filenames="memory://drives/bus") == every[:2]
+    for name, words, error in (
+        ("/*.mp4", "No file matches the pattern 'memory://drives/*.mp4'", FileNotFoundError),
+        ("", "There is no video in the folder 'memory://drives'", SettingError),
+        ("/none.mp4", "memory://drives/none.mp4' cannot be read: there is none", FileError),
+    ):
+        assert_refused(lambda name=name: found(filenames=f"memory://drives{name}"), words, error)
+    (server.folder / "9.mp4").write_bytes(content)
+    for each in (server.url, f"{server.url}/*.mp4"):
+        assert found(server.url, filenames=each) == ["9.mp4"]
 
 
 # --- how much is read -----------------------------------------------------------------------------------
@@ -197,33 +184,25 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
     assert server.num_reads <= 9
 
 
-def make_noise(path: Path, codec: str, options: dict[str, str]) -> Path:
-    """Write a video of 2 to 3 MB, as noise needs many bytes."""
-    images = np.random.default_rng(0).integers(0, 256, (64, 192, 256, 3), np.uint8)
-    return write_images(path, [*images], codec, options=options)
-
-
 @pytest.mark.parametrize(
-    ("kind", "is_read_whole"),
-    [("hevc", False), ("open", False), ("refresh", True), ("interlaced", False), ("fragments", True)],
+    ("kind", "options", "is_read_whole"),
+    [
+        ("open", "open-gop=1:bframes=3", False),
+        ("refresh", "intra-refresh=1:bframes=0", True),  # key frames from which no frame is whole
+        ("fragments", "bframes=2", True),
+        pytest.param("hevc", "bframes=3:log-level=none", False, marks=pytest.mark.wide),
+    ],
 )
 def test_an_index_from_tables_is_that_of_the_whole_file(
-    server: FileServer, tmp_path: Path, kind: str, is_read_whole: bool
+    server: FileServer, tmp_path: Path, kind: str, options: str, is_read_whole: bool
 ) -> None:
-    of_h264 = {
-        "open": "keyint=12:open-gop=1:bframes=3:qp=20",
-        "refresh": "keyint=12:intra-refresh=1:bframes=0:qp=20",  # key frames from which no frame is whole
-        "interlaced": "keyint=12:interlaced=1:bframes=2:qp=20",
-    }
-    options = {"preset": "ultrafast", "x264-params": of_h264.get(kind, "keyint=12:qp=20")}
-    if kind == "hevc":
-        options = {"preset": "ultrafast", "x265-params": "keyint=12:bframes=3:qp=20:log-level=none"}
-    path = tmp_path / f"{kind}.mp4"
+    path, codec = tmp_path / f"{kind}.mp4", "libx265" if kind == "hevc" else "libx264"
+    how = {"preset": "ultrafast", f"{codec[3:]}-params": f"keyint=12:qp=20:{options}"}
+    # 2 to 3 MB, as noise needs many bytes.
+    images = np.random.default_rng(0).integers(0, 256, (64, 192, 256, 3), np.uint8)
+    write_images(path, [*images], codec, options=how)
     if kind == "fragments":
-        whole = make_noise(tmp_path / "whole.mp4", "libx264", options)
-        copy_packets(whole, path, options={"movflags": "frag_keyframe"})
-    else:
-        make_noise(path, "libx265" if kind == "hevc" else "libx264", options)
+        path = copy_packets(path, tmp_path / "parts.mp4", options={"movflags": "frag_keyframe"})
     url = served(server, path)
     assert index_video(url, storage_options=FAST) == index_video(path)
     size = path.stat().st_size
@@ -231,9 +210,7 @@ def test_an_index_from_tables_is_that_of_the_whole_file(
     assert (server.num_bytes >= size) if is_read_whole else (server.num_bytes < 0.9 * size), server.num_bytes
 
 
-def test_encoded_clips_are_requested_once(
-    long_videos: Path, server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_encoded_clips_are_requested_once(long_videos: Path, server: FileServer, tmp_path: Path) -> None:
     videos = remote(served(server, long_videos / "a.mp4"), index_cache=tmp_path / "indices")
     provider = video_clips(videos, 4, step=30, images="encoded")
     server.forget()
@@ -241,9 +218,6 @@ def test_encoded_clips_are_requested_once(
     with DataLoader(provider, 1, steps=steps, shuffle=False, num_workers=0, output_type="numpy") as loader:
         found = [read_numbers(batch["frames"][0]) for batch in loader]
     assert found == [[*range(start, start + 4)] for start in range(0, 121, 30)]
-    each = f"{server.num_reads / 5:.1f} requests and {server.num_bytes / 5e3:.0f} kB each"
-    with capsys.disabled():
-        print(f"\nencoded clips of 4 frames: {each}")
     assert server.num_reads == len(server.requests) - 1 == 5  # one for the version
     assert server.num_bytes < 5 * 0.6 * MIB
 
@@ -262,8 +236,7 @@ def test_a_video_that_is_opened_again_is_checked_from_time_to_time(
     assert (server.num_reads, len(server.requests)) == (6, 9)
     # Another video in its place, of other tables: what fails is looked at.
     served(server, long_videos / "a.mkv", "1.mp4")
-    with pytest.raises(VideoError, match=r"1.mp4' was changed after it was indexed"):
-        provider.get_data(6)
+    assert_refused(lambda: provider.get_data(6), "1.mp4' was changed after it was indexed", VideoError)
     monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
     server.forget()
     provider.get_data(1)
@@ -274,21 +247,16 @@ def test_a_video_that_is_opened_again_is_checked_from_time_to_time(
 def test_members_of_archives_are_read_in_parts(
     long_videos: Path, server: FileServer, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed = server.folder / "all.pack"
-    if kind == "zip":
-        with zipfile.ZipFile(packed, "w") as archive:
-            archive.write(long_videos / "a.mkv", "clips/a.mkv")
-    else:
-        with tarfile.open(packed, "w") as tar:
-            tar.add(long_videos / "a.mkv", "clips/a.mkv")
-    provider = video_clips(remote(f"{kind}://clips/a.mkv::{server.url}/all.pack"), 8)
+    packed = pack(server, long_videos / "a.mkv", "clips/a.mkv", kind)
+    url = f"{kind}://clips/a.mkv::{server.url}/all.pack"
+    provider = video_clips(remote(url), 8)
     provider.get_data(0)  # the list of members
     provider.close()
     server.forget()
     assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
     assert server.num_bytes < 1.3 * MIB
     assert (server.num_reads, len(server.requests)) == (2, 2)
-    reader = FrameReader(located(f"{kind}://clips/a.mkv::{server.url}/all.pack", FAST), provider.video_index(0))
+    reader = FrameReader(located(url, FAST), provider.video_index(0))
     reader.frames([2])
     os.utime(packed, ns=(1, 1))
     monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
@@ -297,29 +265,19 @@ def test_members_of_archives_are_read_in_parts(
     reader.close()
 
 
-def test_a_video_that_breaks_off(long_videos: Path, server: FileServer) -> None:
-    url = served(server, long_videos / "a.mkv")
-    content = (server.folder / "a.mkv").read_bytes()
-    (server.folder / "a.mkv").write_bytes(content[: 4 * MIB])
-    with pytest.raises(VideoError, match=rf"'{url}' is incomplete: it breaks off after \d+ frames"):
-        index_video(url)
-    (server.folder / "a.mkv").write_bytes(b"")
-    with pytest.raises(VideoError, match=rf"'{url}' is empty"):
-        index_video(url)
-    (server.folder / "a.mkv").write_bytes(b"no video" * 100)
-    with pytest.raises(VideoError, match=rf"Cannot open '{url}' as a video"):
-        index_video(url)
-
-
 # --- changed meanwhile ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_versions", [True, False])
 def test_a_video_that_was_replaced_after_it_was_indexed(
-    server: FileServer, video: Callable[[str], Path], tmp_path: Path, has_versions: bool
+    server: FileServer, video: VideoOf, tmp_path: Path, has_versions: bool
 ) -> None:
-    server.has_versions = has_versions  # if not, its size is all that tells
     url = served(server, video("h264_b.mp4"))
+    index = index_video(url)
+    served(server, video("h264_b.mp4"))  # of the same size
+    with pytest.raises(VideoError, match=r"was changed after it was indexed \(it was written again\)"):
+        FrameReader(url, index)
+    server.has_versions = has_versions  # if not, its size is all that tells
     videos = remote(url, index_cache=tmp_path / "indices")
     provider = VideoFrameDataProvider(videos)
     kept = pickle.dumps(provider)
@@ -331,25 +289,14 @@ def test_a_video_that_was_replaced_after_it_was_indexed(
         pickle.loads(kept)
 
 
-def test_a_video_of_the_same_size_that_was_replaced(server: FileServer, video: Callable[[str], Path]) -> None:
-    url = served(server, video("h264_b.mp4"))
-    index = index_video(url)
-    assert index.file_state is not None
-    assert isinstance(index.file_state.version, str)
-    served(server, video("h264_b.mp4"))
-    with pytest.raises(VideoError, match=r"was changed after it was indexed \(it was written again\)"):
-        FrameReader(url, index)
-
-
-@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
 def test_a_video_that_is_replaced_while_it_is_read(
-    long_videos: Path, server: FileServer, name: str, monkeypatch: pytest.MonkeyPatch
+    long_videos: Path, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
-    url = served(server, long_videos / name)
+    url = served(server, long_videos / "a.mkv")
     reader = FrameReader(located(url, FAST), index_video(url))
     reader.frames([2])
-    served(server, long_videos / name)  # the same bytes, which nobody knows before they are read
+    served(server, long_videos / "a.mkv")  # the same bytes, which nobody knows before they are read
     server.forget()
     with pytest.raises(
         VideoError, match=rf"'{url}' was changed after it was indexed: it was changed while it was"
@@ -362,7 +309,7 @@ def test_a_video_that_is_replaced_while_it_is_read(
 # --- servers that fail ----------------------------------------------------------------------------------
 
 
-def test_what_passes_is_tried_again(server: FileServer, video: Callable[[str], Path]) -> None:
+def test_what_passes_is_tried_again(server: FileServer, video: VideoOf) -> None:
     url = served(server, video("h264_b.mp4"))
     expected = frames_of(Videos(video("h264_b.mp4")))
     server.faults[:] = ["500", "cut", "", "429", "503"]
@@ -380,26 +327,15 @@ def test_what_passes_is_tried_again(server: FileServer, video: Callable[[str], P
         ("stall", TimeoutError, r"there was no answer within 0\.3 s"),
     ],
 )
-@pytest.mark.parametrize(
-    "kind",
-    ["h264_open.mkv", *(pytest.param(kind, marks=pytest.mark.wide) for kind in ("h264_b.mp4", "h264_b.ts"))],
-)
 def test_what_does_not_pass_is_the_error_that_it_was(
-    server: FileServer,
-    video: Callable[[str], Path],
-    fault: str,
-    error_type: type[Exception],
-    reason: str,
-    kind: str,
+    server: FileServer, video: VideoOf, fault: str, error_type: type[Exception], reason: str
 ) -> None:
-    url = served(server, video(kind))
+    url = served(server, video("h264_open.mkv"))
     hasty = {"reading": attrs.evolve(FAST["reading"], attempts=2, timeout_s=0.3 if fault == "stall" else 30)}
     provider = video_clips(remote(url, storage_options=hasty), 5)
     server.lasting_fault = fault
-    begin_s = time.monotonic()
     with pytest.raises(FileError, match=rf"Cannot read '{url}' after 0 decoded frames: .*({reason})") as failed:
         provider.get_data(6)
-    assert time.monotonic() - begin_s < 100
     assert isinstance(failed.value, error_type)
     assert not isinstance(failed.value, VideoError)
     assert failed.value.__cause__ is not None
@@ -407,7 +343,7 @@ def test_what_does_not_pass_is_the_error_that_it_was(
     assert read_numbers(provider.get_data(6)["frames"]) == [30, 31, 32, 33, 34]
 
 
-@pytest.mark.parametrize(("name", "num_good"), [("a.mp4", 0), ("a.mkv", 0), ("a.mkv", 1)])
+@pytest.mark.parametrize(("name", "num_good"), [("a.mp4", 0), ("a.mkv", 1)])
 def test_the_frame_is_named_where_reading_breaks_off(
     long_videos: Path, server: FileServer, name: str, num_good: int
 ) -> None:
@@ -423,9 +359,7 @@ def test_the_frame_is_named_where_reading_breaks_off(
     reader.close()
 
 
-def test_servers_that_do_not_send_parts(
-    server: FileServer, long_videos: Path, video: Callable[[str], Path]
-) -> None:
+def test_servers_that_do_not_send_parts(server: FileServer, long_videos: Path, video: VideoOf) -> None:
     server.serves_ranges = False
     url = served(server, long_videos / "a.mp4")
     with pytest.raises(io.UnsupportedOperation, match=rf"'{url}' .* it can only be read as a whole") as failed:
@@ -437,18 +371,17 @@ def test_servers_that_do_not_send_parts(
     assert index_video(url) == index_video(video("h264_b.mp4"))
 
 
-def test_credentials_are_not_shown(server: FileServer, video: Callable[[str], Path]) -> None:
+def test_credentials_are_not_shown(server: FileServer, video: VideoOf) -> None:
     served(server, video("h264_b.mp4"))
     url = f"{server.url.replace('://', '://me:hidden@')}/h264_b.mp4?X-Amz-Signature=hidden&part=1"
     videos = remote(url, storage_options={**FAST, "headers": {"X-Key": "hidden"}})
     provider = VideoFrameDataProvider(videos)
     server.lasting_fault = "500"
-    with pytest.raises(FileError) as failed:
-        provider.get_data(3)
-    told = [str(failed.value), provider.describe_sample(3), repr(provider)]
-    assert not [text for text in told if "hidden" in text]
+    message = str(assert_refused(lambda: provider.get_data(3), "***", FileError))
+    assert "hidden" not in message + repr(provider)
     assert "X-Key" not in repr(videos)
-    assert told[1] == f"{server.url.replace('://', '://***@')}/h264_b.mp4?X-Amz-Signature=***&part=1, frame 3"
+    shown = f"{server.url.replace('://', '://***@')}/h264_b.mp4?X-Amz-Signature=***&part=1"
+    assert provider.describe_sample(3) == f"{shown}, frame 3"
 
 
 class BrokenFile(io.BytesIO):
@@ -464,10 +397,10 @@ class BrokenFile(io.BytesIO):
         return super().read(size)
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("key"), ConnectionResetError("reset"), VideoError("its own"), EOFError()]
+@each_value(
+    error=[KeyError("key"), ConnectionResetError("reset"), VideoError("its own"), EOFError()],
+    start=[0, 50_000, MIB, 5 * MIB],
 )
-@pytest.mark.parametrize("start", [0, 50_000, MIB, 5 * MIB])
 def test_errors_of_open_files_come_out_as_they_were(long_videos: Path, error: Exception, start: int) -> None:
     content = (long_videos / "a.mkv").read_bytes()
     file: BinaryIO = BrokenFile(content, start, error)
@@ -485,7 +418,7 @@ def test_an_interrupt_while_a_file_is_read(long_videos: Path) -> None:
         list(decoder)
 
 
-def test_an_open_file_is_read_from_its_start(video: Callable[[str], Path]) -> None:
+def test_an_open_file_is_read_from_its_start(video: VideoOf) -> None:
     for kind in ("h264_b.mp4", "h264_b.ts"):
         with video(kind).open("rb") as file:
             file.seek(100)
@@ -495,43 +428,14 @@ def test_an_open_file_is_read_from_its_start(video: Callable[[str], Path]) -> No
 # --- workers --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("start_method", "num_workers"), [pytest.param("spawn", 1, marks=pytest.mark.wide), ("fork", 2)]
-)
-def test_workers_open_videos_themselves(
-    server: FileServer, video: Callable[[str], Path], tmp_path: Path, start_method: Any, num_workers: int
-) -> None:
+def test_workers_open_videos_themselves(server: FileServer, video: VideoOf, tmp_path: Path) -> None:
     urls = [served(server, video(kind)) for kind in ("h264_b.mp4", "vp9.webm")]
     server.faults[:] = ["500"] * 2
     videos = Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices", num_batch_threads=2)
     provider = VideoFrameDataProvider(videos)
     provider.get_data(0)  # a connection of this process
     server.faults[:] = ["cut", "", "500"]
-    with DataLoader(
-        provider, 8, num_workers=num_workers, start_method=start_method, output_type="numpy"
-    ) as loader:
+    with DataLoader(provider, 8, num_workers=2, start_method="fork", output_type="numpy") as loader:
         numbers = [read_numbers(batch["image"]) for batch in loader]
     assert numbers == [[number % 40 for number in range(first, first + 8)] for first in range(0, 80, 8)]
     assert not server.faults
-
-
-def test_a_loader_names_sample_frame_and_url(server: FileServer, video: Callable[[str], Path]) -> None:
-    url = served(server, video("h264_b.mp4"))
-    provider = VideoFrameDataProvider(remote(url))
-    server.lasting_fault = "500"
-    loader = DataLoader(provider, 4, num_workers=1, start_method="fork", output_type="numpy")
-    with loader, pytest.raises(SourceError, match=rf"(?s)sample 0.*{url}.*500") as failed:
-        next(iter(loader))
-    assert failed.value.sample_index == 0
-
-
-# --- settings -------------------------------------------------------------------------------------------
-
-
-def test_settings(server: FileServer, video: Callable[[str], Path]) -> None:
-    with pytest.raises(SettingError, match=r"`storage_options\['reading'\]` must be a RemoteReading"):
-        Videos("s3://drives/a.mp4", storage_options={"reading": 3})
-    with pytest.raises(SettingError, match="`storage_options` must be a dict, got str"):
-        Videos("s3://drives/a.mp4", storage_options="key")
-    with pytest.raises(SettingError, match="`index_cache` must be a local folder, got 's3://drives'"):
-        video_clips(remote(served(server, video("h264_b.mp4")), index_cache="s3://drives"), 1)

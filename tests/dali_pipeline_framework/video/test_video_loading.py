@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.loaders import make_loader
+from support.refusals import assert_refused
 from support.videos import B_FRAMES, OPEN_GOP, damage, make_video, read_numbers
 from support.windows import video_clips
-from video_counting import CountingProvider
 
 from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
-from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.video import (
-    DecodingStatistics,
-    VideoFrameDataProvider,
-    Videos,
-)
+from accvlab.dali_pipeline_framework.video import DecodingStatistics, Videos
 
 NUM_VIDEOS, NUM_FRAMES = 6, 30
-UNRELATED: dict[str, Any] = {"num_workers": 2, "start_method": "forkserver"}
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +38,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-def numbers_of(batch: Any, name: str = "frames") -> list[list[int]]:
-    return [read_numbers(np.asarray(frames)) for frames in batch[name]]
+def numbers_of(batch: Any) -> list[list[int]]:
+    return [read_numbers(np.asarray(frames)) for frames in batch["frames"]]
 
 
 def expected_clip(sample: int, length: int, step: int) -> list[int]:
@@ -53,11 +48,11 @@ def expected_clip(sample: int, length: int, step: int) -> list[int]:
     return [100 * video + clip * step + k for k in range(length)]
 
 
-def test_shuffled(files: list[Path], tmp_path: Path) -> None:
-    provider = video_clips(Videos(files, labels=range(NUM_VIDEOS), index_cache=tmp_path), 5)
+def test_shuffled_by_workers(files: list[Path], tmp_path: Path) -> None:
+    provider = video_clips(Videos(files, index_cache=tmp_path), 5)
     source = ShuffledShardedInputCallable(provider, 4, shuffle=True, seed=3)
     order = np.random.default_rng(3).permutation(36)
-    with make_loader(source, **UNRELATED) as loader:
+    with make_loader(source, num_workers=2, start_method="fork") as loader:
         seen = [clip for batch in loader for clip in numbers_of(batch)]
     assert seen == [expected_clip(int(sample), 5, 5) for sample in order]
 
@@ -65,106 +60,49 @@ def test_shuffled(files: list[Path], tmp_path: Path) -> None:
 class TestStreaming:
     """A pass decodes each frame once."""
 
-    def counts_of_stream(
-        self, provider: Windows, batch_size: int, num_workers: int, meeting: Path | None = None
-    ) -> list[list[int]]:
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=1)
-        source = SamplerInputCallable(CountingProvider(provider, meeting, num_workers), sampler)
-        with make_loader(source, num_workers=num_workers, start_method="forkserver") as loader:
-            rows = [row for batch in loader for row in np.asarray(batch["counts"]).tolist()]
-        last = {row[0]: row[1:] for row in rows}  # of each process
-        return list(last.values())
+    def stream(self, provider: Any, batch_size: int, **settings: Any) -> list[Any]:
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, **{"seed": 1, **settings})
+        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
+            return list(loader)
 
-    def test_one_worker(self, files: list[Path]) -> None:
-        provider = video_clips(files, 5)
-        ((num_delivered, num_decoded, num_seeks),) = self.counts_of_stream(provider, 3, num_workers=1)
-        assert (num_delivered, num_decoded, num_seeks) == (NUM_VIDEOS * NUM_FRAMES, NUM_VIDEOS * NUM_FRAMES, 0)
-
-    def test_overlapping_sequences(self, files: list[Path]) -> None:
-        provider = video_clips(files, 8, step=2)
-        ((num_delivered, num_decoded, num_seeks),) = self.counts_of_stream(provider, 2, num_workers=1)
-        assert num_delivered == NUM_VIDEOS * 12 * 8
-        assert (num_decoded, num_seeks) == (NUM_VIDEOS * NUM_FRAMES, 0)
+    @pytest.mark.parametrize(
+        ("length", "step", "batch_size", "num_threads"), [(5, 5, 3, 1), (5, 5, 3, 3), (8, 2, 2, 1), (1, 1, 3, 1)]
+    )
+    def test_clips(self, files: list[Path], length: int, step: int, batch_size: int, num_threads: int) -> None:
+        provider = video_clips(Videos(files, num_batch_threads=num_threads), length, step=step)
+        clips = [clip for batch in self.stream(provider, batch_size) for clip in numbers_of(batch)]
+        expected = [expected_clip(sample, length, step) for sample in range(len(provider))]
+        assert sorted(map(tuple, clips)) == sorted({*map(tuple, clips)}) == [*map(tuple, expected)]
+        num_delivered = len(expected) * length
+        assert provider.statistics == DecodingStatistics(num_delivered, NUM_VIDEOS * NUM_FRAMES, 0, NUM_VIDEOS)
 
     @pytest.mark.parametrize("step", [1, 3, 4, 5, 9])
     def test_slots_that_are_padded_decode_nothing(self, files: list[Path], tmp_path: Path, step: int) -> None:
         short = make_video(tmp_path / "short.mp4", 15, "libx264", options=B_FRAMES["libx264"])
         provider = video_clips([files[0], short], 3, stride=2, step=step)
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, shuffle=False)
-        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
-            assert sum(1 for _ in loader) == provider.sequence_lengths.max() > provider.sequence_lengths.min()
-        last_frames = [(count - 1) * step + 4 for count in provider.sequence_lengths.tolist()]
-        assert provider.statistics.num_decoded == sum(last_frames) + 2
+        lengths = provider.sequence_lengths.tolist()
+        assert len(self.stream(provider, 2, shuffle=False)) == max(lengths) > min(lengths)
+        assert provider.statistics.num_decoded == sum((count - 1) * step + 4 for count in lengths) + 2
         assert provider.statistics.num_opened == 2
-
-    def test_several_workers_decode_what_the_others_got(self, files: list[Path], tmp_path: Path) -> None:
-        provider = video_clips(files, 5)
-        counts = np.array(self.counts_of_stream(provider, 3, num_workers=2, meeting=tmp_path))
-        assert len(counts) == 2
-        assert counts[:, 0].sum() == NUM_VIDEOS * NUM_FRAMES
-        assert counts[:, 1].sum() > NUM_VIDEOS * NUM_FRAMES
 
     def test_slots_in_the_same_video(self, files: list[Path]) -> None:
         provider = video_clips(files[0], 3)
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, cut_sequences=True, shuffle=False)
-        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
-            batches = [numbers_of(batch) for batch in loader]
+        batches = [*map(numbers_of, self.stream(provider, 2, cut_sequences=True, shuffle=False))]
         assert batches == [[[n, n + 1, n + 2], [15 + n, 16 + n, 17 + n]] for n in range(0, 15, 3)]
         # The second slot starts at 15, three frames behind a key frame; the first one passes that.
         assert provider.statistics == DecodingStatistics(30, 33, 1, 2)
 
-    def test_frame_by_frame(self, files: list[Path]) -> None:
-        provider = VideoFrameDataProvider(files)
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
-        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
-            seen = [read_numbers(np.asarray(batch["image"])) for batch in loader]
-        assert sorted(np.concatenate(seen).tolist()) == [100 * v + n for v in range(6) for n in range(NUM_FRAMES)]
-        assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
-
-    def test_slots_in_threads(self, files: list[Path]) -> None:
-        provider = video_clips(Videos(files, num_batch_threads=3), 5)
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
-        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
-            seen = [clip for batch in loader for clip in numbers_of(batch)]
-        assert sorted(seen) == [expected_clip(n, 5, 5) for n in range(36)]
-        assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
-
-    def test_cameras(self, files: list[Path]) -> None:
-        provider = video_clips(Videos(cameras={"front": files[:3], "left": files[3:]}, tolerance_s=0.01), 5)
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
-        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
-            for batch in loader:
-                front, left = numbers_of(batch["front"]), numbers_of(batch["left"])
-                assert left == [[300 + n for n in clip] for clip in front]
-        assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
-
-
-def test_clips_of_frames(files: list[Path]) -> None:
-    provider = VideoFrameDataProvider(files, num_kept_frames=4)
-    clips = Windows(provider, {"image": range(4)}, unit="frames", step=3, edges="repeat")
-    sampler = StreamingSequenceSampler(clips.sequence_lengths, 2, shuffle=False)
-    with make_loader(SamplerInputCallable(clips, sampler), num_workers=0) as loader:
-        seen = [clip for batch in loader for clip in numbers_of(batch, "image")]
-    assert {tuple(clip) for clip in seen} == {
-        tuple(100 * v + min(start + k, 29) for k in range(4)) for v in range(6) for start in range(0, 30, 3)
-    }
-    assert provider.statistics.num_decoded == 180
-
 
 def test_failure_names_video_and_frame(tmp_path: Path) -> None:
     path = damage(make_video(tmp_path / "bad.mp4", 30, "libx264", size=(192, 128)), 15)
-    provider = video_clips(path, 3)
-    source = SamplerInputCallable(provider, StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False))
+    source = ShuffledShardedInputCallable(video_clips(path, 3), 1, shuffle=False)
     with make_loader(source, num_workers=1, start_method="forkserver") as loader:
         batches = iter(loader)
-        for _ in range(5):
-            next(batches)
-        with pytest.raises(
-            SourceError, match=r"(?s)Frame 15 of the video '.*bad.mp4', at 0.600 s, cannot be dec"
-        ) as e:
-            next(batches)
-    assert e.value.sample_index == 5
-    assert e.value.original_type == "VideoError"
+        assert len([*itertools.islice(batches, 5)]) == 5
+        words = "Frame 15 of the video '...bad.mp4', at 0.600 s, cannot be dec"
+        error = assert_refused(lambda: next(batches), words, SourceError)
+    assert isinstance(error, SourceError)
+    assert (error.sample_index, error.original_type) == (5, "VideoError")
 
 
 @pytest.mark.parametrize("is_cached", [False, True])

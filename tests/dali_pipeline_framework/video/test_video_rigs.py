@@ -8,15 +8,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
-from support.loaders import make_loader
-from support.recordings import video_frame_provider, video_provider
+from support.recordings import video_provider
 from support.videos import B_FRAMES, make_video, read_numbers
 from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 EVERY_40_MS = [40 * n for n in range(20)]
@@ -53,34 +52,9 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 
 def test_repr(rig: dict[str, list[Path]]) -> None:
-    assert repr(video_clips(rig["front"], 7)) == (
-        "Windows(3 moments of VideoFrameDataProvider(28 frames, 2 videos): frames at 0, 1, 2, 3, 4, 5, 6 frames; "
-        "step=7, edges='drop', 2 moments left out)"
-    )
     assert repr(VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))) == (
         "VideoFrameDataProvider(25 frames, 2 recordings of 2 cameras in 4 files)"
     )
-    same = {"front": rig["front"][0], "left": rig["front"][0]}
-    assert repr(VideoFrameDataProvider(Videos(cameras=same))) == (
-        "VideoFrameDataProvider(20 frames, 1 recordings of 2 cameras in 1 files)"
-    )
-
-
-def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
-    settings = {"cameras": rig, "tolerance_s": 0.01, "labels": [7, 8], "path_name": "path"}
-    settings["recording_number_name"] = "number"
-    sequences = video_provider(
-        sequence_length=4, frame_number_name="frame_num", timestamp_name="timestamps", **settings
-    )
-    frames = video_frame_provider(frame_number_name="frame", timestamp_name="time", **settings)
-    for provider, sample in ((sequences, 4), (frames, 17)):
-        data_input = ShuffledShardedInputCallable(provider, 1, shuffle=False)
-        with make_loader(data_input) as loader:
-            batch = next(batch for number, batch in enumerate(loader) if number == sample)
-        assert batch["front"]["path"] == [str(rig["front"][1])]
-        assert batch["left"]["path"] == [str(rig["left"][1])]
-        assert (batch["label"].tolist(), batch["number"].tolist()) == ([[8]], [1])
-        assert [*batch["front"]] == [*provider.sample_data_structure["front"].keys()]
 
 
 def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
@@ -133,13 +107,10 @@ def test_sequences_may_bridge_gaps(rig: dict[str, list[Path]]) -> None:
     assert read_numbers(sample["left"]["frames"]) == [n for n in range(200, 218) if n != 205]
 
 
-def test_usual_tolerance_is_half_an_interval(rig: dict[str, list[Path]]) -> None:
-    # Now the frame at 225 ms stands for 240 ms.
+def test_usual_tolerance_and_reference_camera(rig: dict[str, list[Path]]) -> None:
+    # Half an interval: now the frame at 225 ms stands for 240 ms.
     provider = video_clips(Videos(cameras=rig), 1)
     assert [frame.frame_number for frame in provider.missing_frames] == [5, 15]
-
-
-def test_reference_camera(rig: dict[str, list[Path]]) -> None:
     provider = video_clips(Videos(cameras=rig, tolerance_s=0.01, reference_camera="left"), 1)
     assert [tuple(frame)[:3] for frame in provider.missing_frames] == [(0, "front", 5)]
     assert read_numbers(provider.get_data(5)["left"]["frames"]) == [206]
@@ -159,19 +130,9 @@ def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
     assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
 
 
-def test_padding(rig: dict[str, list[Path]]) -> None:
-    videos = Videos(cameras={name: files[1] for name, files in rig.items()})
-    provider = video_clips(videos, 6, edges="repeat", frame_number_name="frame_num")
-    sample = provider.get_data(1)["left"]
-    assert sample["frame_num"].tolist() == [6, 7, 7, 7, 7, 7]
-    assert sample["frames_is_pad"].tolist() == [False, False, True, True, True, True]
-    assert read_numbers(sample["frames"]) == [300 + n for n in sample["frame_num"].tolist()]
-
-
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        ({"cameras": {}}, "`cameras` must map names"),
         ({"cameras": ["front"]}, "`cameras` must map names"),
         (
             {"reference_camera": "back"},
@@ -194,57 +155,36 @@ def test_settings(rig: dict[str, list[Path]], arguments: dict[str, Any], rule: s
         video_provider(**{"cameras": rig, "sequence_length": 1, **arguments})
 
 
-@pytest.mark.parametrize(("suffix", "rate", "base"), [("mkv", 10, 1000), ("mp4", 10, 90000), ("mp4", 20, 12800)])
-@pytest.mark.parametrize("is_offset", [False, True])
-def test_frames_exactly_as_far_apart_as_the_tolerance_match(
-    tmp_path: Path, suffix: str, rate: int, base: int, is_offset: bool
-) -> None:
-    late = base // 50  # 20 ms
-    paths = [
-        make_video(
-            tmp_path / f"{name}.{suffix}",
-            100,
-            "libx264",
-            size=(16, 16),
-            times=[base // rate * n + shift for n in range(100)],
-            time_base=Fraction(1, base),
-        )
-        for name, shift in (("a", 0), ("b", 0 if is_offset else late))
-    ]
-    settings: dict[str, Any] = {
-        "cameras": {"a": paths[0], "b": paths[1]},
-        "time_offsets_s": {"b": 0.02} if is_offset else None,
-    }
-    assert VideoFrameDataProvider(Videos(**settings, tolerance_s=0.02)).get_number_of_samples() == 100
-    with pytest.raises(SettingError, match="At no point in time"):
-        VideoFrameDataProvider(Videos(**settings, tolerance_s=0.0199))
-
-
 def test_lists_of_different_length(rig: dict[str, list[Path]]) -> None:
     with pytest.raises(SettingError, match=r"equally long, got {'front': 2, 'left': 1}"):
         video_clips(Videos(cameras={"front": rig["front"], "left": rig["left"][:1]}), 1)
 
 
-class TestFramesAsSamples:
-    def test_cameras(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))
-        assert provider.sequence_lengths.tolist() == [5, 8, 4, 8]
-        sample = provider.get_data(5)
-        assert read_numbers(sample["front"]["image"][None]) == [7]
-        assert read_numbers(sample["left"]["image"][None]) == [206]
-        assert len(provider.missing_frames) == 3
+@pytest.mark.parametrize(("suffix", "rate", "base"), [("mkv", 10, 1000), ("mp4", 10, 90000), ("mp4", 20, 12800)])
+def test_frames_exactly_as_far_apart_as_the_tolerance_match(
+    tmp_path: Path, suffix: str, rate: int, base: int
+) -> None:
+    how: dict[str, Any] = {"size": (16, 16), "time_base": Fraction(1, base)}
+    times = [base // rate * n for n in range(50)]
+    late = [time + base // 50 for time in times]  # 20 ms
+    paths = [
+        make_video(tmp_path / f"{name}.{suffix}", 50, "libx264", times=each, **how)
+        for name, each in (("a", times), ("b", late))
+    ]
+    for other, offsets in ((paths[1], None), (paths[0], {"b": 0.02})):
+        videos = Videos(cameras={"a": paths[0], "b": other}, time_offsets_s=offsets, tolerance_s=0.02)
+        assert len(VideoFrameDataProvider(videos)) == 50
+        with pytest.raises(SettingError, match="At no point in time"):
+            VideoFrameDataProvider(attrs.evolve(videos, tolerance_s=0.0199))
 
-    def test_samples_are_described_by_all_cameras(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(Videos(cameras=rig), frame_number_name="number")
-        sample = provider.get_data(4)
-        told = (f"{rig[camera][0]}, frame {int(sample[camera]['number'])}" for camera in rig)
-        assert provider.describe_sample(4) == "; ".join(told)
 
-    def test_pickled(self, rig: dict[str, list[Path]]) -> None:
-        provider = VideoFrameDataProvider(Videos(cameras=rig, num_batch_threads=2))
-        assert provider.loads_batches
-        copy = pickle.loads(pickle.dumps(provider))
-        for ours, theirs in zip(
-            provider.load_batch([3, 9, 3], range(3)), copy.load_batch([3, 9, 3], range(3)), strict=True
-        ):
-            np.testing.assert_array_equal(ours["left"]["image"], theirs["left"]["image"])
+def test_samples_are_described_by_all_cameras_and_pickled(rig: dict[str, list[Path]]) -> None:
+    provider = VideoFrameDataProvider(Videos(cameras=rig, num_batch_threads=2), frame_number_name="number")
+    sample = provider.get_data(4)
+    told = (f"{rig[camera][0]}, frame {int(sample[camera]['number'])}" for camera in rig)
+    assert provider.describe_sample(4) == "; ".join(told)
+    assert provider.loads_batches
+    copy = pickle.loads(pickle.dumps(provider))
+    batches = (each.load_batch([3, 9, 3], range(3)) for each in (provider, copy))
+    for ours, theirs in zip(*batches, strict=True):
+        np.testing.assert_array_equal(ours["left"]["image"], theirs["left"]["image"])

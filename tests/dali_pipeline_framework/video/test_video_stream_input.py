@@ -9,10 +9,10 @@ import os
 import pickle
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -21,15 +21,16 @@ import av
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
-from damaged_videos import zeroed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline, pipeline_def
-from support.child_processes import run_process
 from support.gpu_definitions import pretend_gpus
-from support.laws import each_value, examples
+from support.laws import examples
+from support.refusals import assert_refused
+from support.steps import KeepsFormat
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers, write_images
+from video_kinds import zeroed
 
 from accvlab.dali_pipeline_framework.errors import (
     ClosedError,
@@ -44,15 +45,10 @@ from accvlab.dali_pipeline_framework.errors import (
     VideoError,
 )
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 from accvlab.dali_pipeline_framework.video.video_index import make_index
-from accvlab.dali_pipeline_framework.video.video_stream_input import (
-    FedVideo,
-    SequenceDecoder,
-    SequenceSettings,
-)
+from accvlab.dali_pipeline_framework.video.video_stream_input import FedVideo, SequenceDecoder, SequenceSettings
 
 SUFFIXES = {"libvpx-vp9": "webm", "libvpx": "webm", "mjpeg": "avi", "libx264": "mp4", "libx265": "mp4"}
 
@@ -78,12 +74,9 @@ def iterating(
     **arguments: Any,
 ) -> DALIStructuredOutputIterator:
     definition = PipelineDefinition(stream, [*steps])
-    has_frames = definition.check_and_get_output_data_structure().has_child("frames")
-    ragged = {"frames": "list"} if has_frames else "raise"
     pipeline = definition.get_dali_pipeline(batch_size=batch_size, num_threads=1, **pipeline_arguments)
-    return DALIStructuredOutputIterator(
-        pipeline=pipeline, **{"output_type": "numpy", "ragged": ragged, **arguments}
-    )
+    how = {"output_type": "numpy", "ragged": {"frames": "list"}, **arguments}
+    return DALIStructuredOutputIterator(pipeline=pipeline, **how)
 
 
 def numbers(batch: Any) -> list[list[int]]:
@@ -140,23 +133,17 @@ def later(action: Callable[[], Any], seconds: float = 0.2) -> threading.Timer:
 
 
 class TestFrames:
-    @pytest.mark.parametrize("codec", [*SUFFIXES])
-    def test_the_example_of_the_reference(self, video_of: Any, codec: str) -> None:
+    def test_the_example_of_the_reference(self, video_of: Any) -> None:
         # 67 frames, 5 per sequence, 3 sequences per batch: 3, 3, 3, 3, 2; the last has 2 frames.
-        path = video_of(67, codec)
+        path = video_of(67)
         partial = delivered(VideoStreamInput(5), path)
-        assert [len(batch["frames"]) for batch in partial] == [3, 3, 3, 3, 2]
-        assert [len(frames) for frames in partial[-1]["frames"]] == [5, 2]
-        assert [sequence for batch in partial for sequence in numbers(batch)] == [
-            [*range(start, min(start + 5, 67))] for start in range(0, 67, 5)
-        ]
+        assert [numbers(batch) for batch in partial] == expected_batches(67, 5, 3)
         padded = delivered(VideoStreamInput(5, last_sequence_policy="pad"), path, ragged="raise")
         assert [batch["frames"].shape for batch in padded] == [
             (size, 5, HEIGHT, WIDTH, 3) for size in (3, 3, 3, 3, 2)
         ]
         assert not padded[-1]["frames"][1, 2:].any()
         np.testing.assert_array_equal(padded[-1]["frames"][1, :2], partial[-1]["frames"][1])
-        np.testing.assert_array_equal(padded[0]["frames"], partial[0]["frames"])
 
     @settings(max_examples=examples(10, 25), deadline=None)
     @given(
@@ -184,28 +171,7 @@ class TestFrames:
                 for index, sequence in enumerate(sequences):
                     np.testing.assert_array_equal(np.array(frames[index]), sequence)
 
-    @pytest.mark.parametrize(
-        ("codec", "arguments"),
-        [
-            ("libvpx", {"options": "hidden"}),
-            ("libvpx-vp9", {"options": "hidden"}),
-            ("mjpeg", {"size": (98, 66)}),
-        ],
-        ids=str,
-    )
-    def test_are_those_of_the_operator_for_any_video_of_it(
-        self, tmp_path: Path, codec: str, arguments: dict[str, Any]
-    ) -> None:
-        if "options" in arguments:  # frames that are decoded and not shown
-            hidden = {"deadline": "good", "cpu-used": "4", "auto-alt-ref": "1", "lag-in-frames": "16", "g": "60"}
-            arguments = {"options": hidden}
-        path = make_video(tmp_path / f"40_.{SUFFIXES[codec]}", 40, codec, **arguments)
-        expected = np.concatenate([*itertools.chain(*by_operator(path, 8, 2, "pad"))])
-        got = delivered(VideoStreamInput(8, colors="dali"), path)
-        np.testing.assert_array_equal(np.concatenate([*itertools.chain(*(b["frames"] for b in got))]), expected)
-        assert read_numbers(expected) == [*range(40)]
-
-    @pytest.mark.parametrize(("matrix", "colors"), [(1, "stream"), (9, "stream"), (5, "stream"), (1, "dali")])
+    @pytest.mark.parametrize(("matrix", "colors"), [(1, "stream"), (5, "stream"), (1, "dali")])
     def test_colors_of_the_operator_are_those_of_the_stream(
         self, tmp_path: Path, matrix: int, colors: Any
     ) -> None:
@@ -255,16 +221,16 @@ class TestFrames:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        path, num_good, num_runs = video_of(12), 0, 0
+        num_good = 0
 
         def build(pipeline: Pipeline) -> None:
             if fails_in == "build" and not num_good:
                 raise RuntimeError(text)
 
         def run(pipeline: Pipeline) -> Any:
-            nonlocal num_runs
-            num_runs += 1
-            if num_runs > num_good:
+            nonlocal num_good
+            num_good -= 1
+            if num_good < 0:
                 raise RuntimeError(text)
             return "frames", SimpleNamespace(as_tensor=lambda: np.array([5]))
 
@@ -272,17 +238,16 @@ class TestFrames:
         for name, function in (("build", build), ("run", run), ("feed_input", lambda *arguments: None)):
             monkeypatch.setattr(Pipeline, name, function)
         decoder = SequenceDecoder(SequenceSettings("pad", types.RGB, 5, 0, 1), 3, 0)
-        video = FedVideo(0, str(path), "'a'", make_index(path))
+        video = FedVideo(0, str(video_of(12)), "'a'", make_index(video_of(12)))
         if at_first is None:  # the CPU decodes it
             assert [batch.lengths for batch in decoder.batches(video)] == [[5, 5, 2]]
-            warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-            assert len(warned) == 1
-            assert warned[0].startswith("The video 'a' is decoded on the CPU: ")
-            assert text in warned[0]
+            (warned,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+            assert warned.startswith("The video 'a' is decoded on the CPU: ")
+            assert text in warned
         else:
-            with pytest.raises(at_first, match=r"^Decoding the video 'a' failed because of the GPU"):
-                next(decoder.batches(video))
-        num_good, num_runs = 1, 0
+            words = "Decoding the video 'a' failed because of the GPU"
+            assert_refused(lambda: next(decoder.batches(video)), words, at_first)
+        num_good = 1
         batches = decoder.batches(video)
         assert next(batches).frames == "frames"
         with pytest.raises(later, match=r"Decoding the video 'a' failed|after 5 of its 12 frames: an odd packet"):
@@ -293,93 +258,37 @@ class TestFrames:
         second = video_of(4, "libx264", first_number=100, size=(128, 96))
         third = video_of(9, "mjpeg", first_number=200)
         names = {"video_name": "video", "first_frame_name": "first", "num_frames_name": "count"}
-        for policy in ("partial", "pad"):
-            got = delivered(
-                VideoStreamInput(2, last_sequence_policy=policy, **names),  # type: ignore[arg-type]
-                first,
-                second.read_bytes(),
-                np.fromfile(third, np.uint8),
-            )
-            flat = [
-                (int(video), int(start), frames[: int(count)])
-                for batch in got
-                for video, start, count, frames in zip(
-                    batch["video"], batch["first"], batch["count"], batch["frames"], strict=True
-                )
-            ]
-            assert [read_numbers(frames) for _, _, frames in flat] == [
-                sequence
-                for num_frames, start in ((7, 0), (4, 100), (9, 200))
-                for batch in expected_batches(num_frames, 2, 3, start)
-                for sequence in batch
-            ]
-            assert [len(batch["frames"]) for batch in got] == [3, 1, 2, 3, 2]
-            assert [[*dict.fromkeys(batch["video"].tolist())] for batch in got] == [[0], [0], [1], [2], [2]]
-            assert [start for _, start, _ in flat] == [0, 2, 4, 6, 0, 2, 0, 2, 4, 6, 8]
-            assert got[2]["frames"][0].shape[1:] == (96, 128, 3)
-            assert got[0]["video"].dtype == np.int32
-            assert got[0]["video"].shape == (3,)
+        stream = VideoStreamInput(2, last_sequence_policy="pad", **names)  # type: ignore[arg-type]
+        got = delivered(stream, first, second.read_bytes(), np.fromfile(third, np.uint8))
+        columns = [[*itertools.chain(*(batch[name] for batch in got))] for name in ("first", "count", "frames")]
+        assert [read_numbers(frames[:count]) for _, count, frames in zip(*columns, strict=True)] == [
+            sequence
+            for num_frames, start in ((7, 0), (4, 100), (9, 200))
+            for batch in expected_batches(num_frames, 2, 3, start)
+            for sequence in batch
+        ]
+        assert columns[0] == [0, 2, 4, 6, 0, 2, 0, 2, 4, 6, 8]
+        assert [batch["video"].tolist() for batch in got] == [[0] * 3, [0], [1] * 2, [2] * 3, [2] * 2]
+        assert got[2]["frames"][0].shape[1:] == (96, 128, 3)
+        assert got[0]["video"].dtype == np.int32
 
-    def test_stay_valid_as_long_as_they_are_held(self, video_of: Any) -> None:
-        batches = delivered(VideoStreamInput(2), *[video_of(67)] * 2)
-        shown = [number for batch in batches for sequence in numbers(batch) for number in sequence]
-        assert shown == [*range(67), *range(67)]
-
-    @pytest.mark.parametrize("image_type", ["BGR", "GRAY"])
-    def test_other_channels(self, video_of: Any, image_type: str) -> None:
-        path = video_of(5)
-        [rgb] = delivered(VideoStreamInput(5), path)[0]["frames"]
-        [got] = delivered(VideoStreamInput(5, image_type=getattr(types, image_type)), path)[0]["frames"]
-        if image_type == "BGR":
-            np.testing.assert_array_equal(got, rgb[..., ::-1])
-        else:
-            assert got.shape == (5, HEIGHT, WIDTH, 1)
-            assert read_numbers(got) == [0, 1, 2, 3, 4]
-
-    def test_another_stream_of_the_file(self, video_of: Any) -> None:
+    def test_other_channels_and_streams(self, video_of: Any) -> None:
         path = video_of(5, "libx264", num_streams=2)
-        assert numbers(delivered(VideoStreamInput(5, stream=1), path)[0]) == [[*range(1000, 1005)]]
-
-    def test_of_a_container_that_does_not_tell_its_codec(self, tmp_path: Path) -> None:
-        path = make_video(tmp_path / "live.ts", 12, "libx264")
-        batches = delivered(VideoStreamInput(5), path)
-        assert [numbers(batch) for batch in batches] == expected_batches(12, 5, 3)
-
-    def test_are_the_same_decoded_by_threads(self, video_of: Any) -> None:
-        path = video_of(30, "libx264")
-        one, two = (delivered(VideoStreamInput(4, num_threads=n), path) for n in (1, 2))
-        for first, second in zip(one, two, strict=True):
-            for a, b in zip(first["frames"], second["frames"], strict=True):
-                np.testing.assert_array_equal(a, b)
-
-
-class _Crop(PipelineStepBase):
-    """Crops the upper left corner of all frames."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        size = self._size
-        data["frames"] = fn.crop(data["frames"], crop=(size, size), crop_pos_x=0.0, crop_pos_y=0.0)
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
+        [rgb] = delivered(VideoStreamInput(5, stream=1), path)[0]["frames"]
+        [bgr] = delivered(VideoStreamInput(5, stream=1, image_type=types.BGR, num_threads=2), path)[0]["frames"]
+        np.testing.assert_array_equal(bgr, rgb[..., ::-1])
+        assert read_numbers(bgr) == [*range(1000, 1005)]
 
 
 class TestPipelines:
-    def test_steps_follow(self, video_of: Any) -> None:
-        path = video_of(7)
-        whole = delivered(VideoStreamInput(2), path)
-        cropped = delivered(VideoStreamInput(2), path, steps=[_Crop(32)])
-        for batch, smaller in zip(whole, cropped, strict=True):
-            for frames, part in zip(batch["frames"], smaller["frames"], strict=True):
-                np.testing.assert_array_equal(part, frames[:, :32, :32])
-
     def test_a_failing_step_names_the_video(self, video_of: Any) -> None:
+        class Crop(KeepsFormat):
+            def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+                data["frames"] = fn.crop(data["frames"], crop=(HEIGHT + 1, WIDTH + 1))
+                return data
+
         stream = VideoStreamInput(2)
-        with iterating(stream, 2, [_Crop(HEIGHT + 1)]) as iterator:
+        with iterating(stream, 2, [Crop()]) as iterator:
             stream.feed(video_of(4, "libx264", first_number=100, size=(128, 96)))
             small = stream.feed(video_of(7))
             stream.close()
@@ -390,128 +299,72 @@ class TestPipelines:
             ):
                 next(batches)
 
-    @each_value(
-        arguments=[
-            {"prefetch_queue_depth": 1},
+    @pytest.mark.parametrize(
+        "arguments",
+        [
             {"prefetch_queue_depth": 4},
             {"exec_dynamic": False},
             {"exec_async": False, "exec_pipelined": False},
-            {"exec_async": False},
             {"enable_conditionals": True},
         ],
-        batch_size=[1, 2, 4],
+        ids=str,
     )
-    def test_for_any_pipeline(self, video_of: Any, arguments: dict[str, Any], batch_size: int) -> None:
-        stream = VideoStreamInput(4, last_sequence_policy="pad", num_frames_name="count")
-        got = delivered(stream, video_of(30), video_of(9), batch_size=batch_size, pipeline_arguments=arguments)
-        sequences = [
-            numbers({"frames": [frames[:count]]})[0]
-            for batch in got
-            for frames, count in zip(batch["frames"], batch["count"], strict=True)
-        ]
-        assert sequences == [
-            each for n in (30, 9) for batch in expected_batches(n, 4, batch_size) for each in batch
-        ]
+    def test_for_any_pipeline(self, video_of: Any, arguments: dict[str, Any]) -> None:
+        videos = [video_of(30, "libx264"), video_of(9)]
+        got = delivered(VideoStreamInput(4), *videos, batch_size=2, pipeline_arguments=arguments)
+        assert [numbers(batch) for batch in got] == [*expected_batches(30, 4, 2), *expected_batches(9, 4, 2)]
 
     def test_of_ones_own(self, video_of: Any) -> None:
         stream = VideoStreamInput(5, last_sequence_policy="pad")
         pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3, num_threads=1)
         stream.feed(video_of(67))
         with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
-            sizes = []
-            for batch in iterator:
-                sizes.append(tuple(batch["frames"].shape))
-                if len(sizes) == 2:
-                    break
+            sizes = [tuple(batch["frames"].shape) for batch in itertools.islice(iterator, 2)]
             stream.close()
             sizes += [tuple(batch["frames"].shape) for batch in iterator]  # goes on where the first loop stopped
             assert sizes == [(size, 5, HEIGHT, WIDTH, 3) for size in (3, 3, 3, 3, 2)]
             assert list(iterator) == []
-            with pytest.raises(TypeError, match="not known"):
-                len(iterator)
-
-    def test_that_is_deleted_without_being_closed(self, video_of: Any) -> None:
-        stream = VideoStreamInput(5)
-        pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3, num_threads=1)
-        stream.feed(video_of(67))
-        pipeline.build()
-        assert any(thread.name == "video stream" for thread in threading.enumerate())
-        del pipeline
-        # The fixture sees the thread end.
-
-    def test_fields_that_a_step_drops(self, video_of: Any) -> None:
-        class Drop(PipelineStepBase):
-            def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-                data.remove_field("video")
-                return data
-
-            _check_and_adjust_data_format_input_to_output = _process
-
-        stream = VideoStreamInput(5, video_name="video", first_frame_name="first")
-        with pytest.warns(Warning, match="is not used"):
-            got = delivered(stream, video_of(67), steps=[Drop()])
-        assert [batch["first"].tolist() for batch in got][-1] == [60, 65]
+            assert_refused(lambda: len(iterator), "not known", TypeError)
 
 
 class TestFeeding:
-    @pytest.mark.parametrize("batch_size", [1, 2, 3])
-    def test_what_is_there_is_delivered_without_waiting_for_more(self, video_of: Any, batch_size: int) -> None:
+    def test_what_is_there_is_delivered_without_waiting_for_more(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
-        with iterating(stream, batch_size) as iterator:
+        with iterating(stream, 2) as iterator:
             batches = iter(iterator)
             timer = later(stream.close, 20)  # instead of hanging
             for num_frames in (10, 1, 30, 12):
                 stream.feed(video_of(num_frames))
-                for expected in expected_batches(num_frames, 5, batch_size):
+                for expected in expected_batches(num_frames, 5, 2):
                     assert numbers(next(batches)) == expected
             assert timer.is_alive()
             timer.cancel()
+            assert not stream.is_closed
             stream.close()
-            assert list(batches) == []
+            stream.close()
+            assert stream.is_closed
+            assert list(batches) == list(iterator) == []
+            assert_refused(lambda: stream.feed(video_of(10)), "no more videos can be fed", ClosedError)
 
     def test_from_threads_while_the_loop_runs(self, video_of: Any) -> None:
-        stream = VideoStreamInput(4, last_sequence_policy="pad", video_name="video", num_frames_name="count")
-        paths = [video_of(n, first_number=100 * n) for n in (3, 9, 13)]
+        stream = VideoStreamInput(4, video_name="video")
+        paths = {n: video_of(n, first_number=100 * n) for n in (3, 9, 13)}
         fed: dict[int, int] = {}
 
         def feed() -> None:
-            for path, n in zip(paths, (3, 9, 13), strict=True):
+            for n, path in paths.items():
                 fed[stream.feed(path)] = n
-                time.sleep(0.02)
 
-        threads = [threading.Thread(target=feed) for _ in range(3)]
-        with iterating(stream) as iterator:
-            for thread in threads:
-                thread.start()
-
-            def close_after() -> None:
-                for thread in threads:
-                    thread.join()
-                stream.close()
-
-            closing = threading.Thread(target=close_after)
-            closing.start()
+        with iterating(stream) as iterator, ThreadPoolExecutor(4) as pool:
+            feeding = [pool.submit(feed) for _ in range(3)]
+            pool.submit(lambda: (wait(feeding), stream.close()))
             got: dict[int, list[int]] = {}
             for batch in iterator:
-                for video, count, frames in zip(batch["video"], batch["count"], batch["frames"], strict=True):
-                    got.setdefault(int(video), []).extend(read_numbers(frames[:count]))
-            closing.join()
+                for video, shown in zip(batch["video"], numbers(batch), strict=True):
+                    got.setdefault(int(video), []).extend(shown)
         assert list(got) == [*range(9)]
         assert got == {video: [*range(100 * n, 101 * n)] for video, n in fed.items()}
         assert stream.num_fed == 9
-
-    def test_waits_for_a_video(self, video_of: Any) -> None:
-        stream = VideoStreamInput(5)
-        with iterating(stream) as iterator:
-            batches = iter(iterator)
-            path = video_of(7)
-            start = time.monotonic()
-            later(lambda: stream.feed(path))
-            assert numbers(next(batches)) == [[0, 1, 2, 3, 4], [5, 6]]
-            assert time.monotonic() - start >= 0.19
-            later(stream.close)
-            with pytest.raises(StopIteration):
-                next(batches)
 
     def test_without_waiting(self, video_of: Any) -> None:
         stream = VideoStreamInput(5, blocking=False)
@@ -528,26 +381,24 @@ class TestFeeding:
             stream.close()
             assert list(iterator) == []
 
-    @pytest.fixture
-    def interruptible(self) -> Iterator[None]:
+    def test_waits_for_a_video_and_can_be_interrupted(self, video_of: Any) -> None:
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
-        yield
-        signal.signal(signal.SIGINT, previous)
-
-    @pytest.mark.usefixtures("interruptible")
-    def test_can_be_interrupted_while_it_waits(self, video_of: Any) -> None:
-        stream = VideoStreamInput(5)
-        with iterating(stream) as iterator:
-            stream.feed(video_of(7))
-            batches = iter(iterator)
-            next(batches)
-            later(lambda: os.kill(os.getpid(), signal.SIGINT))
-            timer = later(stream.close, 10)  # instead of hanging
-            with pytest.raises(KeyboardInterrupt):
-                next(batches)
-            timer.cancel()
-            stream.feed(video_of(7))  # nothing is lost by it
-            assert numbers(next(batches)) == [[0, 1, 2, 3, 4], [5, 6]]
+        stream, path = VideoStreamInput(5), video_of(7)
+        try:
+            with iterating(stream) as iterator:
+                batches = iter(iterator)
+                timer = later(stream.close, 10)  # instead of hanging
+                later(lambda: os.kill(os.getpid(), signal.SIGINT))
+                with pytest.raises(KeyboardInterrupt):
+                    next(batches)
+                timer.cancel()
+                later(lambda: stream.feed(path))
+                assert numbers(next(batches)) == [[0, 1, 2, 3, 4], [5, 6]]
+                later(stream.close)
+                with pytest.raises(StopIteration):
+                    next(batches)
+        finally:
+            signal.signal(signal.SIGINT, previous)
 
     def test_a_loader_that_is_closed_while_it_waits(self) -> None:
         stream = VideoStreamInput(5)
@@ -578,33 +429,17 @@ class TestFeeding:
             stream.feed(video_of(5, first_number=10 * number))
         with iterating(stream) as iterator:
             next(iter(iterator))
-            with pytest.raises(SettingError, match="by one pipeline at a time"):
-                iterating(stream)
+            assert_refused(lambda: iterating(stream), "by one pipeline at a time")
         stream.close()
         with iterating(stream) as iterator:
             got = [numbers(batch)[0][0] for batch in iterator]
         assert got == [10 * number for number in range(6 - len(got), 6)]
         assert got
 
-    def test_after_the_end(self, video_of: Any) -> None:
-        stream = VideoStreamInput(5)
-        with iterating(stream) as iterator:
-            stream.feed(video_of(5))
-            assert not stream.is_closed
-            stream.close()
-            stream.close()
-            assert stream.is_closed
-            assert len(list(iterator)) == 1
-            assert list(iterator) == []
-            with pytest.raises(ClosedError, match="no more videos can be fed"):
-                stream.feed(video_of(5))
-
     def test_that_is_never_fed(self) -> None:
         assert delivered(VideoStreamInput(5)) == []
 
-
-class TestLoops:
-    def test_of_short_sequences_say_what_to_do(self, video_of: Any) -> None:
+    def test_short_sequences_say_what_to_do(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
         with iterating(stream, ragged="raise") as iterator:
             stream.feed(video_of(7))
@@ -615,7 +450,7 @@ class TestLoops:
                 next(batches)
             assert numbers(next(batches)) == expected_batches(10, 5, 3)[0]
 
-    def test_end_with_a_deleted_loader(self, video_of: Any) -> None:
+    def test_the_thread_ends_with_a_deleted_loader(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
         iterator = iterating(stream)
         stream.feed(video_of(67))
@@ -628,18 +463,11 @@ class TestLoops:
 class TestBadVideos:
     def test_are_refused_when_they_are_fed(self, video_of: Any, tmp_path: Path) -> None:
         stream = VideoStreamInput(5)
-        text = tmp_path / "notes.mp4"
-        text.write_text("no video\n" * 100)
         empty = tmp_path / "empty.mp4"
         empty.touch()
         pipe = tmp_path / "pipe.mp4"
         os.mkfifo(pipe)
-        cut = {}
-        for codec in ("libvpx-vp9", "mjpeg"):
-            whole = video_of(30, codec).read_bytes()
-            cut[codec] = whole[: len(whole) * 2 // 3]
-        fast = make_video(tmp_path / "fast.mp4", 30, "libx264", container_options={"movflags": "faststart"})
-        whole = fast.read_bytes()
+        whole = video_of(30).read_bytes()
         cases: list[tuple[Any, type[Exception], str]] = [
             (b"", VideoError, "is empty: it has 0 bytes"),
             (empty, VideoError, r"'.*empty\.mp4' is empty"),
@@ -648,14 +476,9 @@ class TestBadVideos:
             ("s3://drives/a.mp4", FileNotFoundError, "download it, or mount .* bytes can be fed"),
             (pipe, FileError, "it is no regular file"),
             ("a\0b", FileError, "Cannot read the video"),
-            (text, VideoError, r"notes\.mp4"),
             (b"no video" * 100, VideoError, "'<800 bytes>' as a video"),
-            (cut["libvpx-vp9"], VideoError, "is incomplete"),
-            (cut["mjpeg"], VideoError, "is incomplete"),
             (whole[: len(whole) * 2 // 3], VideoError, "is incomplete"),
             (None, FieldValueError, "got NoneType"),
-            (7, FieldValueError, "got int"),
-            (["a.mp4"], FieldValueError, "got list"),
             (np.zeros((1, 8), np.uint8), FieldValueError, r"shape \(1, 8\)"),
             (np.zeros(8, np.int8), FieldValueError, "int8"),
         ]
@@ -663,8 +486,7 @@ class TestBadVideos:
             with pytest.raises(error, match=message):
                 stream.feed(video)
         assert stream.num_fed == 0
-        with pytest.raises(VideoError, match="'camera 4'"):
-            stream.feed(b"no video", name="camera 4")
+        assert_refused(lambda: stream.feed(b"no video", name="camera 4"), "'camera 4'", VideoError)
         assert [numbers(batch) for batch in delivered(stream, video_of(5))] == expected_batches(5, 5, 3)
 
     def test_damaged_frames(self, tmp_path: Path) -> None:
@@ -676,19 +498,17 @@ class TestBadVideos:
         ):
             delivered(VideoStreamInput(5), path)
 
-    @pytest.mark.parametrize("damage", ["cut", "gone", "text"])
-    def test_end_the_loop_with_their_name(self, video_of: Any, tmp_path: Path, damage: str) -> None:
+    @pytest.mark.parametrize("is_cut", [False, True])
+    def test_end_the_loop_with_their_name(self, video_of: Any, tmp_path: Path, is_cut: bool) -> None:
         stream = VideoStreamInput(5, num_batches_ahead=1)
         path = tmp_path / "later.webm"
         shutil.copy(video_of(30), path)
         stream.feed(video_of(30))
         stream.feed(path)
         stream.feed(video_of(7))
-        if damage == "gone":
+        path.write_bytes(path.read_bytes()[:-500])
+        if not is_cut:
             path.unlink()
-        else:
-            whole = path.read_bytes()
-            path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"no video" * 100)
         with iterating(stream) as iterator:
             batches = iter(iterator)
             assert [numbers(next(batches)) for _ in range(2)] == expected_batches(30, 5, 3)
@@ -705,56 +525,11 @@ class TestBadVideos:
             next(decoder.by_dali(FedVideo(0, b"no video" * 100, "the text", make_index(video_of(5)))))
 
 
-# In a process of its own: a child of this one would have the threads' locks and the garbage of all other tests.
-_FORKING = """
-import gc, os, signal, sys, warnings
-from nvidia.dali import types
-from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework.video import VideoStreamInput
-from accvlab.dali_pipeline_framework.video.video_index import make_index
-from accvlab.dali_pipeline_framework.video.video_stream_input import FedVideo, SequenceDecoder, SequenceSettings
-
-warnings.simplefilter("ignore")  # of Python 3.12, about forks where there are threads
-stream = VideoStreamInput(5, num_threads=2, num_batches_ahead=1)
-iterator = DALIStructuredOutputIterator(
-    pipeline=PipelineDefinition(stream).get_dali_pipeline(batch_size=1, num_threads=1), output_type="numpy"
-)
-stream.feed(sys.argv[1])
-batches = iter(iterator)
-first = next(batches)
-decoder = SequenceDecoder(SequenceSettings("partial", types.RGB, 5, 0, 1), 1, None)
-decoded = decoder.by_dali(FedVideo(0, sys.argv[1], "it", make_index(sys.argv[1])))
-next(decoded)
-for drops in (True, False):
-    if not (child := os.fork()):
-        signal.alarm(30)
-        if drops:
-            del stream, iterator, batches, decoded
-            gc.collect()
-        sys.exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, drops
-stream.close()
-print(1 + len(list(batches)), 1 + len(list(decoded)))
-"""
-
-
-def test_forked_children_end(video_of: Any) -> None:
-    done = run_process([sys.executable, "-c", _FORKING, str(video_of(40))], timeout=100)
-    assert (done.returncode, done.stdout) == (0, "8 8\n"), done.stderr
-
-
-def test_pyav_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(SettingError, match="pip install 'av>=17,<19'"):
-        VideoStreamInput(5)
-
-
 class TestSettings:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             ({"sequence_length": 0}, "`sequence_length` must be a whole number of at least 1, got 0"),
-            ({"sequence_length": 2.5}, "`sequence_length`"),
             (
                 {"last_sequence_policy": "drop"},
                 "`last_sequence_policy` must be one of 'partial', 'pad', got 'drop'",
@@ -772,5 +547,4 @@ class TestSettings:
             VideoStreamInput(**{"sequence_length": 5, **arguments})
 
     def test_cannot_be_pickled(self) -> None:
-        with pytest.raises(SourcePicklingError, match="cannot be pickled"):
-            pickle.dumps(VideoStreamInput(5))
+        assert_refused(lambda: pickle.dumps(VideoStreamInput(5)), "cannot be pickled", SourcePicklingError)

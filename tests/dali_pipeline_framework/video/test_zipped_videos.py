@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.file_server import FileServer
+from support.laws import each_value
 from support.videos import read_numbers
+from video_kinds import VideoOf
 
 from accvlab.dali_pipeline_framework import RemoteReading
 from accvlab.dali_pipeline_framework.errors import FileError, VideoError
@@ -31,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def archive(tmp_path: Path, video: Callable[[str], Path]) -> Path:
+def archive(tmp_path: Path, video: VideoOf) -> Path:
     """A ZIP file of a list, and of two videos, one of them compressed."""
     path = tmp_path / "all.zip"
     with zipfile.ZipFile(path, "w") as opened:
@@ -49,8 +51,9 @@ def frames_of(videos: Any) -> list[int]:
         provider.close()
 
 
-@pytest.mark.parametrize("spelling", ["{}/clips", "{}/clips/*.mp4", f"{{}}/{MEMBER}", f"zip://{MEMBER}::{{}}"])
-@pytest.mark.parametrize("place", ["folder", "server"])
+@each_value(
+    spelling=["{}/clips", "{}/clips/*.mp4", f"{{}}/{MEMBER}", f"zip://{MEMBER}::{{}}"], place=["folder", "server"]
+)
 def test_videos_are_found_and_read(archive: Path, server: FileServer, spelling: str, place: str) -> None:
     path = spelling.format(archive if place == "folder" else f"{server.url}/all.zip")
     videos = Videos(path, storage_options=FAST)
@@ -84,7 +87,7 @@ def test_other_files_are_read_and_asked_for(archive: Path, server: FileServer) -
     assert Storage(archive).state("lists/names.txt") != state
 
 
-def test_a_folder_with_such_a_name_is_a_folder(tmp_path: Path, video: Callable[[str], Path]) -> None:
+def test_a_folder_with_such_a_name_is_a_folder(tmp_path: Path, video: VideoOf) -> None:
     folder = tmp_path / "all.zip"
     folder.mkdir()
     (folder / "a.mp4").write_bytes(video("h264_b.mp4").read_bytes())

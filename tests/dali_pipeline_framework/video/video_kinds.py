@@ -6,50 +6,46 @@ from collections.abc import Callable
 from pathlib import Path
 
 import av
-from field_pictures import make_field_pictures
 from support.videos import B_FRAMES, OPEN_GOP, copy_packets, make_video
 
+VideoOf = Callable[[str], Path]  # gets the video of a kind, see `conftest.py`
 NUM_FRAMES = 40
 IRREGULAR = [
-    0,
-    10,
-    50,
-    55,
-    90,
-    200,
-    240,
-    260,
-    300,
-    1000,
-    1001,
-    1100,
-    1150,
-    1200,
-    1230,
-    1300,
-    1400,
-    1450,
-    1500,
-    1600,
+    *(0, 10, 50, 55, 90, 200, 240, 260, 300, 1000),
+    *(1001, 1100, 1150, 1200, 1230),
+    *range(1300, 1800, 100),
 ]
 ALT_REF = {"auto-alt-ref": "1", "lag-in-frames": "19", "g": "30", "deadline": "good", "cpu-used": "5", "b": "100k"}
 INTRA_REFRESH = {"preset": "veryfast", "x264-params": "keyint=12:intra-refresh=1:bframes=0"}
 
+PYRAMID = {
+    "preset": "veryfast",
+    "x264-params": "keyint=12:min-keyint=12:bframes=4:b-pyramid=2:b-adapt=0:open-gop=1:scenecut=0:ref=4",
+}
 INTERLACED = {
     "preset": "veryfast",
     "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:interlaced=1:tff=1",
 }
 
 
-def with_edit_list(source: Path, path: Path, num_frames: int) -> Path:
-    """Copy a video with a presentation that begins some frames later."""
+def zeroed(source: Path, path: Path, position: int, length: int = 200) -> Path:
+    """Copy a file with some bytes set to 0: damage that FFmpeg does not report."""
+    content = bytearray(source.read_bytes())
+    content[position : position + length] = bytes(len(content[position : position + length]))
+    path.write_bytes(content)
+    return path
+
+
+def _edited(folder: Path, path: Path) -> Path:
+    """A video with a presentation that begins with frame 7."""
 
     def earlier(number: int, packet: av.Packet) -> av.Packet:
-        packet.pts -= num_frames * 512
-        packet.dts -= num_frames * 512
+        packet.pts -= 7 * 512
+        packet.dts -= 7 * 512
         return packet
 
-    return copy_packets(source, path, earlier, options={"avoid_negative_ts": "disabled"})
+    whole = make_video(folder / "edited_source.mp4", NUM_FRAMES, "libx264", options=B_FRAMES["libx264"])
+    return copy_packets(whole, path, earlier, options={"avoid_negative_ts": "disabled"})
 
 
 def without_its_start(source: Path, path: Path, num_packets: int) -> Path:
@@ -57,16 +53,9 @@ def without_its_start(source: Path, path: Path, num_packets: int) -> Path:
     return copy_packets(source, path, lambda number, packet: packet if number >= num_packets else None)
 
 
-def _edited(folder: Path, path: Path) -> Path:
-    return with_edit_list(
-        make_video(folder / "edited_source.mp4", NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]), path, 7
-    )
-
-
 def _headless(folder: Path, path: Path) -> Path:
-    return without_its_start(
-        make_video(folder / "whole.ts", NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]), path, 17
-    )
+    whole = make_video(folder / "whole.ts", NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"])
+    return without_its_start(whole, path, 17)
 
 
 # fmt: off
@@ -79,7 +68,6 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "mjpeg.avi": lambda folder, path: make_video(path, NUM_FRAMES, "mjpeg"),
     "h264.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264"),
     "h264_b.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
-    "h264_b.mov": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.ts": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_open.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
@@ -88,7 +76,6 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "h264_edit_list.mp4": _edited,
     "h264_headless.ts": _headless,
     "h264_interlaced.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTERLACED),
-    "h264_fields.mkv": lambda folder, path: make_field_pictures(path, NUM_FRAMES, is_joined=True),
     "h264_irregular.mp4": lambda folder, path: make_video(
         path, 20, "libx264", times=IRREGULAR, options=B_FRAMES["libx264"]),
     "h264_fragments.mp4": lambda folder, path: make_video(
@@ -99,6 +86,9 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "vp9_irregular.webm": lambda folder, path: make_video(path, 20, times=IRREGULAR),
     "two_streams.mkv": lambda folder, path: make_video(
         path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"], num_streams=2, with_audio=True),
+    "av1.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libsvtav1", options={"preset": "12", "g": "12"}),
+    "h264_pyramid.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=PYRAMID),
+    "hevc_10_bit.mp4": lambda folder, path: make_video(path, 20, "libx265", pixel_format="yuv420p10le"),
     "one_frame.webm": lambda folder, path: make_video(path, 1),
 }
 # fmt: on
@@ -108,7 +98,7 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
 REFUSED: dict[str, Callable[[Path, Path], Path]] = {
     "h264_b.avi": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264.h264": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
-    "h264_fields.ts": lambda folder, path: make_field_pictures(path, NUM_FRAMES, is_joined=False),
+    "h264_interlaced.ts": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTERLACED),
     "mpeg1.mpg": lambda folder, path: make_video(path, NUM_FRAMES, "mpeg1video", options={"g": "12", "bf": "2"}),
 }
 # fmt: on

@@ -99,7 +99,8 @@ def ray_runs() -> Iterator[RayRuns]:
             runs.close()
 
 
-FEW = ["shuffled, padded", "streams, cut", "stateful sampler", "function of the epoch"]
+# Each actor takes two seconds of processor time, which `durations.txt` lacks: the processes of Ray are not below.
+FEW = ["streams, cut"]
 
 
 @pytest.mark.parametrize(
@@ -112,28 +113,23 @@ def test_stream_is_that_of_worker_processes_in_all_orders(
     assert ray_runs("same_stream_in_orders", num_actors=num_actors, names=names) == []
 
 
+@pytest.mark.wide
 def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None:
     assert ray_runs("state_from_here_to_there_and_back")
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    ("how", "every", "num_samples", "num_killed"),
-    [
-        (signal.SIGKILL, 30, 480, 4),
-        *(pytest.param(how, 50, 4000, 11, marks=pytest.mark.wide) for how in (signal.SIGKILL, signal.SIGSTOP)),
-    ],
-)
-def test_actors_that_are_killed_or_stopped_lose_nothing(
-    ray_runs: RayRuns, how: signal.Signals, every: int, num_samples: int, num_killed: int
-) -> None:
-    settings = {"num_actors": 3, "every": every, "how": int(how), "num_samples": num_samples}
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: signal.Signals) -> None:
+    settings = {"num_actors": 3, "every": 50, "how": int(how), "num_samples": 4000}
     result = ray_runs("killed_again_and_again", 380.0, **settings)
     assert result["same"]
-    assert result["killed"] >= num_killed
+    assert result["killed"] >= 11
     assert result["lost"] >= result["killed"] - 1  # one that was hit near the end may not be needed any more
 
 
+@pytest.mark.wide
 def test_exceptions_of_signal_handlers_lose_nothing(ray_runs: RayRuns) -> None:
     result = ray_runs("interrupted_again_and_again", num_samples=1200)
     assert result["same"]
@@ -162,6 +158,7 @@ def test_wrong_clusters_are_named(ray_runs: RayRuns) -> None:
     assert "num_cpus=1, and there are 1 machine(s) with 4 CPUs, of which 0 are free" in said["all held"]
 
 
+@pytest.mark.wide
 def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Path) -> None:
     said = ray_runs("what_cannot_be_sent", folder=str(tmp_path))
     assert said["unpicklable"].startswith("SourcePicklingError soon: The input cannot be sent")
@@ -191,6 +188,7 @@ def test_a_store_without_room_is_named_and_one_that_others_fill_is_used(ray_runs
     assert said["others"] == [[4 * batch + slot for slot in range(4)] for batch in range(10)]
 
 
+@pytest.mark.wide
 def test_batches_take_at_most_half_of_the_store(ray_runs: RayRuns) -> None:
     for found in ray_runs("large_batches", num_mb=4, batches_ahead=45):
         assert found["ahead"] <= 90 // 2 // 4
@@ -211,7 +209,7 @@ WANT = [list(range(first, first + 4)) for first in range(0, 80, 4)]
 NAMED = "while it loaded sample 9 (epoch 0, batch 2, slot 1)."
 
 
-@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("blocks", [False, pytest.param(True, marks=pytest.mark.wide)])
 def test_a_sample_that_ends_or_blocks_actors_is_replaced_as_with_worker_processes(
     ray_runs: RayRuns, blocks: bool
 ) -> None:
@@ -249,9 +247,10 @@ def test_machines_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
     assert set(of_begin) <= set(alone)
     assert of_middle == joined  # all of them load
     assert of_end == left == alone
-    assert found["lost"] == 2
+    assert found["lost"] in (1, 2)  # actors that are lost together count once
 
 
+@pytest.mark.wide
 def test_a_connection_that_the_program_ends_is_named_and_the_loop_goes_on_with_another_one(
     ray_runs: RayRuns,
 ) -> None:

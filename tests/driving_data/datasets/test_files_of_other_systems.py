@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving_support.lerobot import write_lerobot
+from support.laws import spread
 
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.driving_data.datasets import InfosProvider, KittiTrackingProvider, NavsimProvider, NuScenesProvider
-from accvlab.driving_data.datasets.lerobot.lerobot_provider import LeRobotProvider
+from accvlab.driving_data.datasets import (
+    ArrowLogProvider,
+    InfosProvider,
+    KittiTrackingProvider,
+    LeRobotProvider,
+    NavsimProvider,
+    NuScenesProvider,
+)
 from accvlab.driving_data.datasets.recognition import provider_of_folder
 from accvlab.driving_data.testing import made_drive
 
@@ -34,36 +42,23 @@ def opened(root: Path, layout: str) -> Any:
     return provider_of_folder({"kitti": folder, "py123d": root / "logs/made_train"}.get(layout, root))
 
 
-@pytest.mark.parametrize("layout", ["nuscenes", "kitti", "physical_ai", "lerobot", "lerobot v2.1"])
-def test_marks_and_line_ends_of_windows_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
-    root = written(tmp_path / "drive", layout)
-    expected = str(opened(root, layout).get_data(1))
-    texts = [path for path in root.rglob("*") if path.suffix in _TEXTS]
-    assert texts
-    for path in texts:
-        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"))
-    assert str(opened(root, layout).get_data(1)) == expected
-
-
-@pytest.mark.parametrize(
-    "layout", ["nuscenes", "kitti", "argoverse", "py123d", "navsim", "physical_ai", "lerobot", "lerobot v2.1"]
+@spread(
+    "layout", ["nuscenes", "kitti", "argoverse", "py123d", "physical_ai", "lerobot", "lerobot v2.1", "navsim"], 7
 )
-def test_files_of_other_systems_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
+def test_marks_and_line_ends_of_texts_and_other_files_change_nothing(tmp_path: Path, layout: str) -> None:
     root = written(tmp_path / "drive", layout)
-    expected = str(opened(root, layout).get_data(0))
-    paths = [*root.rglob("*")]
-    for path in paths:
+    provider = opened(root, layout)
+    expected = [str(provider.get_data(number)) for number in (0, len(provider) - 1)]
+    for path in [*root.rglob("*")]:
         if path.is_dir():
             for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
                 (path / name).write_bytes(b"\0\5\x16\7")
-        else:
-            path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7")
+            continue
+        path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7")
+        if path.suffix in _TEXTS:
+            path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"))
     provider = opened(root, layout)
-    assert str(provider.get_data(0)) == expected
+    assert [str(provider.get_data(number)) for number in (0, len(provider) - 1)] == expected
 
 
 @pytest.mark.parametrize(
@@ -87,3 +82,38 @@ def test_other_encodings_are_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text())), "utf-16")
     with pytest.raises(FileError, match=rf"{path}' must be text \(UTF-8\): 'utf-8' codec can't decode"):
         NuScenesProvider(tmp_path / "drive", "v1.0-mini")
+
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 1890\n"
+TABLES = (
+    *("attribute", "calibrated_sensor", "category", "ego_pose", "instance", "log", "map", "sample"),
+    *("scene", "sensor", "sample_annotation", "sample_data", "visibility"),
+)
+DATA_SETS: dict[str, Callable[[Path], object]] = {
+    "infos.pkl": lambda root: InfosProvider(root / "infos.pkl", root),
+    "v1.0-mini/sample.json": lambda root: NuScenesProvider(root, "v1.0-mini"),
+    "meta/info.json": lambda root: LeRobotProvider(root),
+    "log/sync.arrow": lambda root: ArrowLogProvider(root / "log"),
+}
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(POINTER)
+    for table in TABLES if path.suffix == ".json" else ():
+        path.with_name(f"{table}.json").write_text(POINTER)
+    with pytest.raises(
+        FileError,
+        match=rf"{path.parent}/\w+{path.suffix}' cannot be read: it is a pointer of Git LFS, .*`git lfs pull`",
+    ):
+        DATA_SETS[name](tmp_path)
+
+
+def test_of_images_that_a_pickle_names(tmp_path: Path) -> None:
+    made_drive(tmp_path, "infos")
+    for path in tmp_path.glob("samples/*/*.jpg"):
+        path.write_text(POINTER)
+    with pytest.raises(FileError, match=r"0\.jpg' cannot be read: it is a pointer of Git LFS, .*`git lfs pull`"):
+        InfosProvider(tmp_path / "infos.pkl", tmp_path, boxes_convention="w,l,h,-yaw-pi/2").get_data(0)

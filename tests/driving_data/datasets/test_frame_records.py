@@ -89,29 +89,25 @@ def test_columns() -> None:
 
 def test_an_image_before_its_frame_has_the_pose_of_its_time() -> None:
     """0.1 s at 10 m/s: the camera was 1 m further back."""
-    index = index_of_frames(records(lag_s=0.1))
-    assert index.cameras is not None
-    point = index.cameras.camera_from_base[2, 0] @ [20, 1, 1.6, 1]
-    np.testing.assert_allclose(point, [-1, 0, 19.5], atol=1e-9)
-    first = index.cameras.camera_from_base[0, 0] @ [20, 1, 1.6, 1]  # before the first known place
-    np.testing.assert_allclose(first, [-1, 0, 18.5], atol=1e-9)
+    cameras = index_of_frames(records(lag_s=0.1)).cameras
+    assert cameras is not None
+    for frame, depth in ((2, 19.5), (0, 18.5)):  # the last is before the first known place
+        point = cameras.camera_from_base[frame, 0] @ [20, 1, 1.6, 1]
+        np.testing.assert_allclose(point, [-1, 0, depth], atol=1e-9)
 
 
 def test_a_virtual_lidar() -> None:
     turn = poses.pose_of_quaternion(poses.quaternion_of_yaw(-np.pi / 2), [1, 0, 1.8])  # x to the right, y ahead
-    own, of_lidar = index_of_frames(records()), index_of_frames(records(), ego_from_lidar=turn)
+    own, of_lidar = index_of_frames(records()).cameras, index_of_frames(records(), ego_from_lidar=turn)
+    boxes, cameras = of_lidar.boxes, of_lidar.cameras
+    assert own is not None
+    assert boxes is not None
+    assert cameras is not None
     assert of_lidar.base == "lidar"
-    assert own.boxes is not None
-    assert of_lidar.boxes is not None
-    np.testing.assert_allclose(of_lidar.boxes.center[0], [-1, 19, -1], atol=1e-9)
-    np.testing.assert_allclose(poses.yaw_of_quaternion(of_lidar.boxes.rotation[0]), 0.1 + np.pi / 2)
-    assert own.cameras is not None
-    assert of_lidar.cameras is not None
-    np.testing.assert_allclose(
-        poses.joined(of_lidar.cameras.camera_from_base, poses.inverse(turn)),
-        own.cameras.camera_from_base,
-        atol=1e-9,
-    )
+    np.testing.assert_allclose(boxes.center[0], [-1, 19, -1], atol=1e-9)
+    np.testing.assert_allclose(poses.yaw_of_quaternion(boxes.rotation[0]), 0.1 + np.pi / 2)
+    moved = poses.joined(cameras.camera_from_base, poses.inverse(turn))
+    np.testing.assert_allclose(moved, own.camera_from_base, atol=1e-9)
 
 
 def test_the_provider_is_plausible_and_projects_2d_boxes(tmp_path: Path) -> None:
@@ -127,37 +123,36 @@ def test_the_provider_is_plausible_and_projects_2d_boxes(tmp_path: Path) -> None
     assert (box[2:] > found["centers"][0]).all()
 
 
-@pytest.mark.parametrize("ego_from_lidar", [None, poses.pose(np.eye(3), [0, 0, 1.8])])
-def test_streampetr_of_cameras_alone_of_two_sizes(tmp_path: Path, ego_from_lidar: Any) -> None:
+def test_streampetr_of_cameras_of_two_sizes(tmp_path: Path) -> None:
     frames = [frame for frame in records() if len(frame.cameras) == 2]
-    index = index_of_frames(frames, ego_from_lidar=ego_from_lidar)
     images = ImageAugmentation(output_hw=(48, 96), scale_range=(0.95, 1.1))
     settings = StreamPETRSettings(images=images, classes=("car",), image_classes=("car",), split=1)
-    provider = DrivingProvider(index, write_files(tmp_path), **settings.provider_fields())
+    provider = DrivingProvider(index_of_frames(frames), write_files(tmp_path), **settings.provider_fields())
     with STREAMPETR.loader(provider, 1, settings, num_workers=0, output_type="numpy") as loader:
-        for batch in loader:
-            assert batch["img"].shape == (1, 1, 2, 3, 48, 96)
-            assert [len(boxes) for boxes in batch["gt_bboxes"][0][0]] == [1, 0]
-            # The middle of the 3D box is in the 2D box.
-            middle = np.append(batch["gt_bboxes_3d"][0][0][0, :3], 1)
-            point = batch["lidar2img"][0, 0, 0] @ middle
-            x1, y1, x2, y2 = batch["gt_bboxes"][0][0][0][0]
-            x, y = point[:2] / point[2]
-            assert x1 < x < x2
-            assert y1 < y < y2
-            # Focal lengths are scaled as the images are: the smaller one by 1.5 times as much.
-            large, small = (SIZES[name][1] / 2 for name in ("front", "rear"))
-            factors = batch["intrinsics"][0, 0, :, 0, 0] / [large, small]
-            np.testing.assert_allclose(np.abs(factors[1] / factors[0]), 60 / 40, rtol=1e-6)
-    if ego_from_lidar is not None:
-        of_ego = DrivingProvider(index, tmp_path, reference="ego", **settings.provider_fields())
-        words = "reference: must be 'lidar', as in the data set, is 'ego'"
-        assert_refused(lambda: STREAMPETR.loader(of_ego, 1, settings), words)
+        batch = next(iter(loader))
+    assert batch["img"].shape == (1, 1, 2, 3, 48, 96)
+    # The middle of the 3D box is in the 2D box.
+    point = batch["lidar2img"][0, 0, 0] @ np.append(batch["gt_bboxes_3d"][0][0][0, :3], 1)
+    box = batch["gt_bboxes"][0][0][0][0]
+    assert (box[:2] < point[:2] / point[2]).all()
+    assert (box[2:] > point[:2] / point[2]).all()
+    # Focal lengths are scaled as the images are: the smaller one by 1.5 times as much.
+    factors = batch["intrinsics"][0, 0, :, 0, 0] / [SIZES[name][1] / 2 for name in ("front", "rear")]
+    np.testing.assert_allclose(np.abs(factors[1] / factors[0]), 60 / 40, rtol=1e-6)
+    of_lidar = index_of_frames(frames, ego_from_lidar=poses.pose(np.eye(3), [0, 0, 1.8]))
+    of_ego = DrivingProvider(of_lidar, tmp_path, reference="ego", **settings.provider_fields())
+    words = "reference: must be 'lidar', as in the data set, is 'ego'"
+    assert_refused(lambda: STREAMPETR.loader(of_ego, 1, settings), words)
 
 
-def test_what_a_data_set_without_a_lidar_needs_is_said(tmp_path: Path) -> None:
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
     words = "reference: the data set has none...`index_of_frames(...ego_from_lidar"
     assert_refused(lambda: DrivingProvider(index_of_frames(records()), tmp_path, reference="lidar"), words)
+    words = "`categories` lacks 'car', of boxes; it has bus"
+    assert_refused(lambda: index_of_frames(records(), categories=["bus"]), words)
+    boxes = index_of_frames(records(), categories=["bus", "car"]).boxes
+    assert boxes is not None
+    assert boxes.category.tolist() == [1] * 5
 
 
 def changed(**changes: Any) -> list[DrivingFrame]:
@@ -180,7 +175,6 @@ REFUSED = {
     "at least one frame": [],
     "the frame at 99.0 s of the scene 'monday' follows on 100.0 s": changed(time=99.0),
     "`time` must be a finite number, got 'soon'": changed(time="soon"),
-    "`time` must be a finite number, got '100.0'": changed(time="100.0"),
     f"{PLACE}: `world_from_ego` must be finite numbers of the shape (3, 4)": changed(world_from_ego=np.eye(3)),
     f"{PLACE}: `world_from_ego` must be a rotation and a translation": changed(world_from_ego=2 * np.eye(4)),
     "All frames or none must have `boxes`, but 1 of 5 have None": changed(boxes=None),
@@ -189,7 +183,6 @@ REFUSED = {
     "`yaw` must be a finite number": with_box(yaw=np.nan),
     f"{OF_BOX}: `yaw` must be in radians, got -90, more than two turns": with_box(yaw=-90),
     "`velocity` must be finite numbers of the shape (3,), got [1]": with_box(velocity=[1]),
-    "`velocity` must be finite numbers...got 'fast'": with_box(velocity="fast"),
     "`scene` must be text, got 5": [attrs.evolve(records()[1], scene=5)],
     f"{PLACE}: `token` must be text, got 5": changed(token=5),
     f"{PLACE}: `cameras` must be a dict of images by name": changed(cameras=[CameraImage(file="a.jpg")]),
@@ -200,7 +193,6 @@ REFUSED = {
     f"{FRONT}.ego_from_camera must be finite numbers": with_camera(ego_from_camera=[[1, 2], [3]]),
     f"{FRONT}.time must be a finite number, got '1'": with_camera(time="1"),
     f"{FRONT}.video_frame` must be a whole number of at least 0, got -1": with_camera(video_frame=-1),
-    f"{FRONT}.video_frame` must be a whole number of at least 0, got 0.5": with_camera(video_frame=0.5),
     "`video_frame` must be given for all images of a camera or none": with_camera(video_frame=3),
     f"{FRONT}.file must be the path of a file, got None": with_camera(file=None),
     f"{PLACE}: `boxes` must be a list of ObjectBox, got 5": changed(boxes=5),
@@ -226,19 +218,13 @@ def test_times_that_are_no_mistakes() -> None:
     assert index_of_frames(frames).frames.time.tolist() == times
 
 
-def test_a_category_that_has_no_number() -> None:
-    words = "`categories` lacks 'car', of boxes; it has bus"
-    assert_refused(lambda: index_of_frames(records(), categories=["bus"]), words)
-    assert index_of_frames(records(), categories=["bus", "car"]).boxes.category.tolist() == [1] * 5  # type: ignore[union-attr]
-
-
 def test_two_rates_and_a_window_per_camera(tmp_path: Path) -> None:
     """The front at 20 Hz, the rear at 10 Hz and 0.02 s late: of each frame its last image at or before."""
     front, rear = 10 + 0.05 * np.arange(9), 10.02 + 0.1 * np.arange(5)
     of_rear = poses.last_before(rear, front)
     assert of_rear.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 3]
-    for name, count in (("front", len(front)), ("rear", len(rear))):
-        for number in range(count):
+    for number in range(9):
+        for name in ("front", "rear"):
             (tmp_path / f"{name}-{number}.png").write_bytes(bytes([number] * 4))
     frames = [
         DrivingFrame(
@@ -252,11 +238,8 @@ def test_two_rates_and_a_window_per_camera(tmp_path: Path) -> None:
         for number in range(1, 9)
     ]
     offsets = {"cameras[0].image": [-0.15, -0.05, 0], "cameras[1].image": [-0.1, 0]}
-    windows = Windows(
-        DrivingProvider(index_of_frames(frames), tmp_path), offsets, unit="s", take="last", tolerance_s=0.11
-    )
-    sample = windows.get_data(len(windows) - 1)
-    shown = [
-        [int(image[0]) for image in sample["cameras"][camera]["image"]["encoded"].values()] for camera in (0, 1)
-    ]
-    assert shown == [[5, 7, 8], [2, 3]]
+    provider = DrivingProvider(index_of_frames(frames), tmp_path)
+    windows = Windows(provider, offsets, unit="s", take="last", tolerance_s=0.11)
+    cameras = windows.get_data(len(windows) - 1)["cameras"].values()
+    images = [camera["image"]["encoded"].values() for camera in cameras]
+    assert [[int(image[0]) for image in of_camera] for of_camera in images] == [[5, 7, 8], [2, 3]]

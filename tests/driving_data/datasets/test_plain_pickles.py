@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import pickle
 import resource
 import sys
@@ -17,10 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.child_processes import run_process
-from support.laws import spread
 
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.driving_data.datasets.infos.info_files import plain_pickle
 from accvlab.driving_data.datasets.infos.pickled_values import StoredArray, joined_arrays, unpickled
 
@@ -50,12 +47,6 @@ VALUES: dict[str, Any] = {
 }
 
 
-def loaded(path: Path) -> Any:
-    """The content of a pickle, with arrays in place of `StoredArray`."""
-    with plain_pickle(path) as content:
-        return with_arrays(content)
-
-
 def with_arrays(value: Any) -> Any:
     if isinstance(value, StoredArray):
         return np.asarray(value)
@@ -81,37 +72,14 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_plain_values_of_all_protocols(tmp_path: Path, protocol: int) -> None:
-    path = tmp_path / "infos.pkl"
-    path.write_bytes(pickle.dumps(VALUES, protocol))
-    assert same(loaded(path), VALUES)
-
-
-def refusal(path: Path, content: bytes) -> str:
-    path.write_bytes(content)
-    with pytest.raises(FileError) as refused:
-        loaded(path)
-    return str(refused.value)
-
-
-def test_arrays_that_would_take_all_memory_are_refused(tmp_path: Path) -> None:
-    huge = b"\x8a\x06" + (1 << 40).to_bytes(6, "little")
-    for content in (
-        b"\x80\x04cnumpy\nndarray\n" + huge + b"\x85\x85R.",
-        b"\x80\x04cnumpy\nndarray\n" + huge + b"\x85\x85\x81.",
-        b"\x80\x04cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + huge + b"\x85C\x01b\x87R.",
-    ):
-        assert "infos.pkl" in refusal(tmp_path / "infos.pkl", content)
-
-
-def test_arrays_that_are_named_twice_stay_one_array(tmp_path: Path) -> None:
-    array = np.arange(3.0)
-    path = tmp_path / "infos.pkl"
-    for protocol in range(6):
-        path.write_bytes(pickle.dumps([array, {"a": (array, array)}], protocol))
-        with plain_pickle(path) as (one, other):
-            pass
-        assert repr(one) == "array([0., 1., 2.])"
-        assert one is other["a"][0] is other["a"][1]
+    array, path = np.arange(3.0), tmp_path / "infos.pkl"
+    value = {**VALUES, "shared": [array, {"a": (array, array)}]}
+    path.write_bytes(pickle.dumps(value, protocol))
+    with plain_pickle(path) as content:
+        assert same(with_arrays(content), value)
+        one, other = content["shared"]
+    assert repr(one) == "array([0., 1., 2.])"
+    assert one is other["a"][0] is other["a"][1]
 
 
 ARRAY = b"cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tC\x01btR"
@@ -134,6 +102,8 @@ def array(dtype: bytes, shape: bytes, values: bytes, order: bytes = b"\x89") -> 
     return ARRAY + b"(K\x01(" + shape + b"t" + dtype + order + values + b"tb"
 
 
+HUGE = b"\x8a\x06" + (1 << 40).to_bytes(6, "little")
+FUNCTION = b"cnumpy.core.multiarray\n_reconstruct\n"
 MINUS = b"J\xff\xff\xff\xff"
 STATE = b"K\x03\x8c\x01|NNN" + MINUS + MINUS
 FIELDS = b"K\x03\x8c\x01|N(\x8c\x01at}\x8c\x01a(" + dtype("O8") + b"K\x00ts" + b"K\x08K\x08K\x00"
@@ -164,23 +134,31 @@ OBJECTS_OF_BYTES = {
     "no shape": ARRAY + b"(K\x01N" + dtype("f8") + b"\x89" + content(8) + b"tb",
     "real state of a made array": array(dtype("f8"), b"K\x01", content(8)) + b"(K\x01(K\x01tN\x89C\x00tb",
     "state of a scalar's dtype twice": dtype("f8", STATE + b"K\x00") + b"(" + FIELDS + b"K\x00tb",
+    "state of a function": FUNCTION + b"}X\x04\x00\x00\x00nameNs" + b"b",
+    "slots of a function": FUNCTION + b"N}X\x04\x00\x00\x00nameNs\x86b",
+    "terabytes": b"cnumpy\nndarray\n" + HUGE + b"\x85\x85R",
+    "terabytes of a new object": b"cnumpy\nndarray\n" + HUGE + b"\x85\x85\x81",
+    "terabytes of an array": ARRAY.partition(b"(")[0] + b"cnumpy\nndarray\n" + HUGE + b"\x85C\x01b\x87R",
     "more dimensions than NumPy has": array(dtype("f8"), b"K\x01" * 65, content(8)),
 }  # fmt: skip
 
 
-@spread("name", OBJECTS_OF_BYTES, 6)
-def test_states_of_dtypes_and_arrays_do_not_reach_numpy(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "infos.pkl"
-    path.write_bytes(b"\x80\x04" + OBJECTS_OF_BYTES[name] + b".")
+def test_states_of_dtypes_and_arrays_do_not_reach_numpy(tmp_path: Path) -> None:
+    """In a process of their own, which does not crash."""
+    for name, objects in OBJECTS_OF_BYTES.items():
+        (tmp_path / f"{name}.pkl").write_bytes(b"\x80\x04" + objects + b".")
     script = (
-        "import sys; from accvlab.driving_data.datasets.infos.info_files import plain_pickle\n"
+        "import sys; from pathlib import Path\n"
+        "from accvlab.driving_data.datasets.infos.info_files import plain_pickle\n"
         "from accvlab.dali_pipeline_framework.errors import FileError\n"
-        "try:\n"
-        "    with plain_pickle(sys.argv[1]) as content: print(repr(content), flush=True)\n"
-        "except FileError: print('refused')"
+        "for path in Path(sys.argv[1]).iterdir():\n"
+        "    print(path.stem, flush=True)\n"
+        "    try:\n"
+        "        with plain_pickle(path) as content: print('not refused', repr(content), flush=True)\n"
+        "    except FileError as error: assert path.name in str(error)\n"
     )
-    done = run_process([sys.executable, "-c", script, path], timeout=100)
-    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
+    done = run_process([sys.executable, "-c", script, tmp_path], timeout=100)
+    assert (done.returncode, {*done.stdout.splitlines()}) == (0, {*OBJECTS_OF_BYTES}), done.stderr
 
 
 @pytest.mark.parametrize("make", [np.array, lambda texts: np.str_(texts[0])], ids=["array", "scalar"])
@@ -205,31 +183,22 @@ def test_an_array_that_is_damaged_is_an_error_where_it_is_used(tmp_path: Path) -
             len(content[0])
 
 
-COLUMNS: dict[str, tuple[list[Any], bool]] = {
-    "same shape": ([np.arange(6.0).reshape(2, 3) * k for k in range(4)], True),
-    "other lengths": ([np.zeros((0, 2)), np.ones((3, 2)), np.zeros((1, 2))], True),
-    "other shapes": ([np.zeros(3), np.ones((2, 2)), np.array(4.0)], True),
-    "big endian": ([np.arange(3, dtype=">i4"), np.arange(2, dtype=">i4")], True),
-    "flags": ([np.array([True, False]), np.array([False])], True),
-    "other dtypes": ([np.arange(3), np.arange(3.0)], False),
-    "other byte orders": ([np.arange(3), np.arange(3, dtype=">i8")], False),
-    "order of Fortran": ([np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.zeros((2, 3))], False),
-    "texts": ([np.array(["a", "b"]), np.array(["c"])], False),
-    "complex": ([np.array([1j])], False),
-    "objects": ([np.array([1, None], object)], False),
-    "a list": ([np.arange(3), [1, 2]], False),
-    "none": ([], False),
-}
+ARRAYS: list[Any] = [
+    *(np.arange(6.0).reshape(2, 3), np.zeros((0, 2)), np.array(4.0), np.arange(3), np.arange(3, dtype=">i4")),
+    *(np.array([True, False]), np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.arange(2, dtype=">i8")),
+    *(np.array(["a", "b"]), np.array([1j]), np.array([1, None], object), [1, 2]),
+]
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_arrays_of_a_column_are_joined_at_once(name: str, protocol: int) -> None:
-    arrays, is_joined = COLUMNS[name]
+@given(st.lists(st.sampled_from(range(len(ARRAYS))), max_size=3), st.sampled_from([2, 5]))
+def test_arrays_of_a_column_are_joined_at_once_or_not_at_all(places: list[int], protocol: int) -> None:
+    arrays = [ARRAYS[place] for place in places]
     stored = unpickled(io.BytesIO(pickle.dumps(arrays, protocol)))
     found = joined_arrays(stored)
-    assert (found is not None) == is_joined
     assert all(map(same, map(with_arrays, stored), arrays))
+    are_plain = all(isinstance(each, np.ndarray) and each.dtype.kind in "fib" for each in arrays)
+    are_plain = are_plain and all(each.flags.c_contiguous for each in arrays)
+    assert (found is not None) == (are_plain and len({each.dtype for each in arrays}) == 1)
     if found is not None:
         shapes, flat = found
         assert [*shapes] == [array.shape for array in arrays]
@@ -249,26 +218,6 @@ def test_columns_with_a_damaged_array_are_not_joined(shape: Any, content: Any) -
     assert joined_arrays([first, first]) is not None
     list.append(first, list.__getitem__(first, 0))
     assert joined_arrays([first, first]) is None  # set twice
-
-
-def test_values_that_are_shared_as_in_real_pickles_are_loaded(tmp_path: Path) -> None:
-    path = tmp_path / "infos.pkl"
-    shared = {"pose": np.eye(4), "rows": [[1.0] * 4] * 4, "size": (900, 1600)}
-    value = [{"sweeps": [shared] * 10, "size": shared["size"], ("a", 1): shared} for _ in range(300)]
-    for protocol in range(6):
-        path.write_bytes(pickle.dumps(value, protocol))
-        assert same(loaded(path), value)
-
-
-def test_pickles_that_are_no_regular_or_a_large_file_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in ("/dev/zero", tmp_path / "pipe"):
-        with pytest.raises(FileError, match="cannot be read: it is no regular file"):
-            loaded(path)
-    monkeypatch.setattr(file_limits.FILE_BYTES, "most", 100)
-    assert "more than the limit of 100" in refusal(tmp_path / "infos.pkl", bytes(200))
 
 
 SOURCE = pickle.dumps(VALUES, 4)

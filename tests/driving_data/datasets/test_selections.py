@@ -67,8 +67,7 @@ def assert_refused(make, name, value):
 
 
 @pytest.mark.parametrize("layout", OPEN)
-def test_providers_refuse_what_is_no_list(layout, tmp_path, monkeypatch):
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
+def test_providers_refuse_what_is_no_list(layout, tmp_path):
     root = made_drive(tmp_path / "drive", layout)
     for name in ARGUMENTS[layout]:
         for value in VALUES:

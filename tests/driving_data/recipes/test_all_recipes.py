@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
+import cv2
 import numpy as np
 import pytest
 from driving_support.nuscenes_data import write_nuscenes
 from driving_support.recipe_cases import RECIPES, provider_of
-from support.laws import spread
+from support.gpu_cases import Difference
+from support.laws import some, spread
 from support.shared_data import shared_data
 
-from accvlab.driving_data.recipes import batch_view
+from accvlab.driving_data.recipes import ImageAugmentation, batch_view
 
 LOADER: dict[str, Any] = {"num_workers": 0, "output_type": "numpy"}
 
 
-@pytest.fixture(scope="module", params=["exported", pytest.param("nuscenes_like", marks=pytest.mark.wide)])
-def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if request.param == "nuscenes_like":
-        return shared_data("nuscenes_like")
-    return write_nuscenes(tmp_path_factory.mktemp("nuscenes") / "root")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.getbasetemp() / "index_cache"))
-
-
-def frames_of(batch: Any, sample: int) -> str:
-    """Token of the frame that a sample is about: the last one of a queue."""
-    token = batch["token"][sample]
-    return token if isinstance(token, str) else token[-1]
-
-
-@spread("name", RECIPES, 5)
-def test_training_batches_hold_what_the_model_learns(root: Path, name: str) -> None:
+@spread("name", RECIPES, 3)
+@pytest.mark.parametrize("is_exported", [True, pytest.param(False, marks=pytest.mark.wide)])
+def test_batches_hold_what_the_model_learns_of_each_frame(name: str, is_exported: bool, nuscenes: Path) -> None:
+    root = nuscenes if is_exported else shared_data("nuscenes_like")
     recipe, settings = RECIPES[name]
     provider = provider_of(root, settings, True)
     num_objects = 0
@@ -51,20 +38,45 @@ def test_training_batches_hold_what_the_model_learns(root: Path, name: str) -> N
                 if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                     assert np.isfinite(value).all(), key
     assert num_objects > 0
-
-
-@spread("name", RECIPES, 5)
-def test_evaluation_delivers_each_frame_once_in_order(root: Path, name: str) -> None:
-    recipe, settings = RECIPES[name]
     provider = provider_of(root, settings, False)
-    delivered: list[str] = []
     with recipe.loader(provider, 1, settings, is_training=False, **LOADER) as loader:
-        for batch in loader:
-            is_padding = batch["place"]["is_padding"]
-            delivered += [frames_of(batch, n) for n in range(len(is_padding)) if not is_padding[n]]
-    tokens = [provider.get_data(number)["token"] for number in range(len(provider))]
-    assert Counter(delivered) == Counter(tokens)
-    scene_of = {sample["token"]: sample["scene"] for sample in map(provider.get_data, range(len(provider)))}
-    for scene in provider.scene_names:
-        of_scene = [token for token in delivered if scene_of[token] == scene]
-        assert of_scene == [token for token in tokens if scene_of[token] == scene]
+        tokens = [batch["token"][0] for batch in loader if not batch["place"]["is_padding"][0]]
+    assert sorted(tokens) == sorted(provider.get_data(number)["token"] for number in range(len(provider)))
+
+
+# --- the same in all processes --------------------------------------------------------------------------
+
+# Large enough that OpenCV would share each of them among its threads.
+IMAGES = ImageAugmentation(output_hw=(192, 352), scale_range=(0.8, 0.95), rotation_range_deg=(-3, 3))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("nuscenes") / "root"
+    return write_nuscenes(folder, image_hw=(270, 480), frames_per_sequence=(3, 4))
+
+
+@pytest.fixture
+def _all_threads() -> Iterator[None]:
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(8)
+    yield
+    cv2.setNumThreads(before)
+
+
+@pytest.mark.usefixtures("_all_threads")
+@some(("name", "method"), [(name, method) for name in RECIPES for method in ("fork", "spawn")], {0})
+def test_workers_make_the_batches_of_the_main_process(large: Path, name: str, method: str) -> None:
+    recipe, settings = RECIPES[name]
+    if name == "detection_2d":  # which rotates none
+        settings = attrs.evolve(settings, images=attrs.evolve(IMAGES, rotation_range_deg=(0, 0)))
+    elif hasattr(settings, "images"):
+        settings = attrs.evolve(settings, images=IMAGES)
+    provider, options = provider_of(large, settings, True), {"seed": 3, "output_type": "numpy"}
+    with recipe.loader(provider, 2, settings, num_workers=0, **options) as loader:
+        alone = list(loader)
+    assert cv2.getNumThreads() == 8
+    assert len(alone) > 1
+    with recipe.loader(provider, 2, settings, num_workers=2, start_method=method, **options) as loader:
+        found = Difference.of(list(loader), alone, settings.images_key, 1.0)
+    assert (found.worst, found.others) == (0, [])

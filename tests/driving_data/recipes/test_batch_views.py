@@ -2,65 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 import pytest
-from driving_support.drives import write_drive
-from driving_support.recipe_cases import batches_of
-from support.refusals import assert_refused
+from driving_support.recipe_cases import OF_DRIVE, batches_of
 
-from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.driving_data.datasets import DrivingProvider
-from accvlab.driving_data.recipes import (
-    BEVFORMER,
-    BEVFUSION,
-    DETECTION_2D,
-    SPARSEDRIVE,
-    STREAMPETR,
-    BEVFormerSettings,
-    BEVFusionSettings,
-    Detection2DSettings,
-    ImageAugmentation,
-    Recipe,
-    SparseDriveSettings,
-    StreamPETRSettings,
-    batch_view,
-)
+from accvlab.driving_data.recipes import BEVFORMER, Detection2DSettings, batch_view
 from accvlab.driving_data.viewing import show
 from accvlab.driving_data.viewing.scene_views import scene_view
 
-CLASSES = ("car", "pedestrian", "barrier")
-WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
-IMAGES = ImageAugmentation(output_hw=(32, 48), scale_range=(0.5, 0.8), allows_black=True)
-# Nothing moves the scene, so that boxes are where the provider has them.
-STILL: dict[str, Any] = {"images": IMAGES, "classes": CLASSES}
-STREAMED = StreamPETRSettings(
-    **STILL, bev_rotation_range=(0, 0), bev_scale_range=(1, 1), point_cloud_range=WIDE, split=1
-)
-OF_LIDAR: dict[str, Any] = {"num_sweeps": 0, "num_loaded_sweeps": 0, "point_cloud_range": WIDE}
-OF_LIDAR |= {"rotation_range": (0, 0), "scale_range": (1, 1), "translation_std": 0, "flip_prob": 0}
-RECIPES: dict[str, tuple[Recipe, Any]] = {
-    "streampetr": (STREAMPETR, STREAMED),
-    "sparsedrive": (SPARSEDRIVE, SparseDriveSettings(**STILL, circle_range=1e4)),
-    "bevformer": (BEVFORMER, BEVFormerSettings(classes=CLASSES, point_cloud_range=WIDE, queue_length=2)),
-    "bevfusion": (BEVFUSION, BEVFusionSettings(**STILL, **OF_LIDAR)),
-}
+OF_OTHER_BOXES = (BEVFORMER, attrs.evolve(OF_DRIVE["bevformer"][1], box_layout="l,w,h,yaw"))
+CASES = {**OF_DRIVE, "bevformer, other boxes": OF_OTHER_BOXES}
+OF_SCENES = sorted(CASES.keys() - {"detection_2d"})
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    root = tmp_path_factory.mktemp("drive")
-    return root, write_drive(root)
-
-
-def first_batch(data: tuple[Path, Any], name: str) -> tuple[Any, Any, Any]:
-    recipe, settings = RECIPES[name]
-    root, index = data
-    provider = DrivingProvider(index, root, **settings.provider_fields())
-    return provider, settings, batches_of(recipe, provider, settings)[0]
+def first_batch(drive: Any, name: str, batch_size: int = 1) -> tuple[Any, Any, Any]:
+    recipe, settings = CASES[name]
+    provider = DrivingProvider(*drive, **settings.provider_fields())
+    return provider, settings, batches_of(recipe, provider, settings, batch_size)[0]
 
 
 def delivered(provider: DrivingProvider, batch: Any) -> Any:
@@ -69,9 +32,9 @@ def delivered(provider: DrivingProvider, batch: Any) -> Any:
     return next(one for one in map(provider.get_data, range(len(provider))) if one["token"] == token)
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_boxes_are_those_of_the_provider(data: Any, name: str) -> None:
-    provider, settings, batch = first_batch(data, name)
+@pytest.mark.parametrize("name", OF_SCENES)
+def test_boxes_are_those_of_the_provider(drive: Any, name: str) -> None:
+    provider, settings, batch = first_batch(drive, name)
     view = batch_view(batch, settings, camera_names=provider.camera_names)
     expected = scene_view(delivered(provider, batch))
     order = np.argsort(view.centers[:, 0])
@@ -84,9 +47,9 @@ def test_boxes_are_those_of_the_provider(data: Any, name: str) -> None:
     np.testing.assert_array_equal(view.categories[order], expected.categories[expected_order])
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_images_are_drawn_with_the_matrices_of_the_model(data: Any, name: str) -> None:
-    provider, settings, batch = first_batch(data, name)
+@pytest.mark.parametrize("name", OF_SCENES)
+def test_images_are_drawn_with_the_matrices_of_the_model(drive: Any, name: str) -> None:
+    provider, settings, batch = first_batch(drive, name)
     view = batch_view(batch, settings, camera_names=provider.camera_names)
     sample = delivered(provider, batch)
     points = np.array([[8.0, 1.0, 0.5, 1.0], [15.0, -2.0, 1.0, 1.0], [9.0, 0.2, -0.5, 1.0]])
@@ -104,24 +67,18 @@ def test_images_are_drawn_with_the_matrices_of_the_model(data: Any, name: str) -
     show(view)
 
 
-def test_heatmaps_lie_on_the_images(data: Any) -> None:
-    root, index = data
-    settings = Detection2DSettings(classes=CLASSES)
-    provider = DrivingProvider(index, root, **settings.provider_fields())
-    batch = batches_of(DETECTION_2D, provider, settings, 2)[0]
+def test_heatmaps_lie_on_the_images(drive: Any) -> None:
+    provider, settings, batch = first_batch(drive, "detection_2d", 2)
     view = batch_view(batch, settings, 1, camera_names=provider.camera_names)
-    num_cameras = len(provider.camera_names)
-    for number, camera in enumerate(view.cameras):
-        row = num_cameras + number
+    for row, camera in enumerate(view.cameras, start=len(provider.camera_names)):
         np.testing.assert_array_equal(camera.heatmap, batch["hm"][row].max(axis=0))
         assert camera.image.shape[:2] == batch["input"].shape[2:]
 
 
-def test_each_frame_of_a_queue_has_its_own_boxes(data: Any) -> None:
-    root, index = data
-    recipe, settings = RECIPES["streampetr"]
+def test_each_frame_of_a_queue_has_its_own_boxes(drive: Any) -> None:
+    recipe, settings = OF_DRIVE["streampetr"]
     settings = attrs.evolve(settings, queue_length=2)
-    provider = DrivingProvider(index, root, **settings.provider_fields())
+    provider = DrivingProvider(*drive, **settings.provider_fields())
     batch = batches_of(recipe, provider, settings)[1]
     by_token = {one["token"]: scene_view(one) for one in map(provider.get_data, range(len(provider)))}
     for frame in (0, 1, -1):
@@ -133,31 +90,15 @@ def test_each_frame_of_a_queue_has_its_own_boxes(data: Any) -> None:
     for frame in (2, -3):
         with pytest.raises(SettingError, match="`frame`"):
             batch_view(batch, settings, frame=frame)
-    _, settings, batch = first_batch(data, "bevformer")  # learns the boxes of the last frame
+    _, settings, batch = first_batch(drive, "bevformer")  # learns the boxes of the last frame
     assert [len(batch_view(batch, settings, frame=frame).centers) > 0 for frame in (0, 1)] == [False, True]
 
 
-def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
-    _, _, batch = first_batch(data, "streampetr")
+def test_a_batch_of_another_recipe_is_refused(drive: Any) -> None:
+    _, _, batch = first_batch(drive, "streampetr")
     with pytest.raises(SettingError, match="must be one of the recipe of Detection2DSettings: it has no 'input'"):
         batch_view(batch, Detection2DSettings())
     with pytest.raises(SettingError, match="`settings` must be those of a recipe, got dict"):
         batch_view(batch, {})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="`sample`"):
-        batch_view(batch, RECIPES["streampetr"][1], 3)
-
-
-@pytest.mark.parametrize("name", ["streampetr", "sparsedrive", "bevfusion", "detection_2d"])
-def test_images_that_leave_the_output_black_are_refused(data: Any, name: str) -> None:
-    root, index = data
-    of_objects = Detection2DSettings(classes=CLASSES, images=ImageAugmentation(scale_range=(2.0, 3.0)))
-    recipe, settings = RECIPES.get(name, (DETECTION_2D, of_objects))
-    settings = attrs.evolve(settings, images=attrs.evolve(settings.images, allows_black=False))
-    words = "images of 44 x 30 pixels ... do not fill the output of ... is black. `scale_range=(...)` fits"
-    provider = DrivingProvider(index, root, **settings.provider_fields())
-    assert_refused(lambda: batches_of(recipe, provider, settings), words, SourceError)
-
-
-def test_a_recipe_takes_its_own_settings_only(data: Any) -> None:
-    with pytest.raises(SettingError, match="`settings` must be StreamPETRSettings, got Detection2DSettings"):
-        STREAMPETR.loader(DrivingProvider(data[1], data[0]), 1, Detection2DSettings())
+        batch_view(batch, OF_DRIVE["streampetr"][1], 3)

@@ -93,8 +93,7 @@ def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> N
     compare_images(images_of(output, "image"), expected)
 
 
-@pytest.mark.parametrize("run", ["workers", "graph"])
-@pytest.mark.parametrize("number", range(4))
+@each_value(run=["workers", "graph"], number=range(4))
 def test_evaluation_samples(records: Any, cache: Path, number: int, run: Any) -> None:
     record = records["test"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])

@@ -10,36 +10,27 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from driving_support.drives import HW, write_drive
+from driving_support.drives import HW
 from driving_support.driving_data import CAMERAS
-from driving_support.recipe_cases import batches_of
+from driving_support.recipe_cases import WIDE, batches_of
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider
-from accvlab.driving_data.recipes import (
-    BEVFUSION,
-    BEVFusionSettings,
-    BEVMasks,
-    ImageAugmentation,
-)
+from accvlab.driving_data.recipes import BEVFUSION, BEVFusionSettings, BEVMasks, ImageAugmentation
 
 IMAGES = ImageAugmentation(output_hw=(16, 24), scale_range=(0.5, 0.8), rotation_range_deg=(-5, 5))
-WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
-SETTINGS = BEVFusionSettings(
-    images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, close_distance=0
-)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    root = tmp_path_factory.mktemp("drive")
-    return root, write_drive(root)
+def settings_of(**given: Any) -> BEVFusionSettings:
+    return BEVFusionSettings(**{"images": IMAGES, "num_sweeps": 0, "point_cloud_range": WIDE, **given})
 
 
-def provider_of(data: tuple[Path, Any], **fields: Any) -> DrivingProvider:
-    root, index = data
-    return DrivingProvider(index, root, **{"lidar": True, "num_sweeps": 2, **fields})
+SETTINGS = settings_of(num_sweeps=1, num_loaded_sweeps=2, close_distance=0)
+
+
+def provider_of(drive: Any, **fields: Any) -> DrivingProvider:
+    return DrivingProvider(*drive, **{"lidar": True, "num_sweeps": 2, **fields})
 
 
 STILL: dict[str, Any] = {
@@ -55,8 +46,8 @@ STILL: dict[str, Any] = {
 }
 
 
-def run_of(data: Any, frame: int, settings: BEVFusionSettings = SETTINGS, **values: Any) -> Any:
-    provider = provider_of(data, map_lines=settings.masks is not None)
+def run_of(drive: Any, frame: int, settings: BEVFusionSettings = SETTINGS, **values: Any) -> Any:
+    provider = provider_of(drive, map_lines=settings.masks is not None)
     steps = BEVFUSION.steps(provider, settings)
     draws = {**STILL, **values, **({"order": [0.1, 0.2]} if settings.num_sweeps else {})}
     run = run_step(steps[:-2], provider.get_data(frame), run="workers", draws=draws)
@@ -97,12 +88,10 @@ def published(boxes: np.ndarray, points: np.ndarray, drawn: dict[str, Any]) -> t
 
 @pytest.mark.parametrize("mirrors", [(1, 1), (0, 1), (1, 0), (0.4, 0.4)], ids=str)
 @pytest.mark.parametrize("emulates", [False, True])
-def test_the_scene_moves_as_in_the_published_code(data: Any, mirrors: Any, emulates: bool) -> None:
+def test_the_scene_moves_as_in_the_published_code(drive: Any, mirrors: Any, emulates: bool) -> None:
     drawn = {"angle": 0.6, "size": 1.07, "shift": [0.5, -1.0, 0.25], "mirrors": mirrors}
-    settings = BEVFusionSettings(
-        images=IMAGES, num_sweeps=0, point_cloud_range=WIDE, emulates_reference=emulates, shuffles_points=False
-    )
-    sample, output = run_of(data, 1, settings, **drawn)
+    settings = settings_of(emulates_reference=emulates, shuffles_points=False)
+    sample, output = run_of(drive, 1, settings, **drawn)
     given = sample["boxes"]
     kept = np.flatnonzero(given["categories"] >= 0)
     rows = []
@@ -125,10 +114,9 @@ def test_the_scene_moves_as_in_the_published_code(data: Any, mirrors: Any, emula
     assert output["gt_labels_3d"].tolist() == np.array([0, 8, 5])[given["categories"][kept]].tolist()
 
 
-def test_points_and_boxes_out_of_range_are_left_out_and_points_are_shuffled(data: Any) -> None:
+def test_points_and_boxes_out_of_range_are_left_out_and_points_are_shuffled(drive: Any) -> None:
     limits = (-10.0, -12, -1, 20, 15, 1)
-    narrow = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=limits)
-    sample, output = run_of(data, 4, narrow)
+    sample, output = run_of(drive, 4, settings_of(point_cloud_range=limits))
     points = sample["lidar"]["points"]
     points[:, 4] = 0  # the age
     inside = ((points[:, :3] > limits[:3]) & (points[:, :3] < limits[3:])).all(axis=1)
@@ -137,25 +125,14 @@ def test_points_and_boxes_out_of_range_are_left_out_and_points_are_shuffled(data
     centers = sample["boxes"]["centers"]
     kept = ((centers[:, :2] > limits[:2]) & (centers[:, :2] < limits[3:5])).all(axis=1)
     np.testing.assert_array_equal(output["gt_bboxes_3d"][:, :2], centers[kept][:, :2])
-    everything = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=WIDE)
-    _, one = run_of(data, 4, everything)
-    _, other = run_of(data, 4, everything, point_order=6)
+    (_, one), (_, other) = (run_of(drive, 4, settings_of(), point_order=order) for order in (5, 6))
     assert not np.array_equal(one["points"], other["points"])
 
 
-def test_sweeps_are_joined_before(data: Any) -> None:
-    sample, output = run_of(data, 2)
-    counts = len(sample["lidar"]["points"]), len(sample["sweeps"][0]["points"])
-    ages = output["points"][:, 4]
-    assert ((ages == 0).sum(), len(ages)) == (counts[0], (ages == 0).sum() + (ages > 0).sum())
-    np.testing.assert_allclose(ages[ages > 0], 0.5, atol=1e-5)
-    assert 0 < (ages > 0).sum() <= counts[1]
-
-
 @pytest.mark.parametrize(("num_loaded_sweeps", "expected"), [(0, {0, 0.5}), (1, {0, 0.5}), (2, {0, 0.5, 1})])
-def test_sweeps_are_drawn_among_the_newest(data: Any, num_loaded_sweeps: int, expected: set[float]) -> None:
+def test_sweeps_are_drawn_among_the_newest(drive: Any, num_loaded_sweeps: int, expected: set[float]) -> None:
     settings = attrs.evolve(SETTINGS, num_loaded_sweeps=num_loaded_sweeps)
-    provider = provider_of(data)  # has two sweeps
+    provider = provider_of(drive)  # has two sweeps
     steps = BEVFUSION.steps(provider, settings)[:-2]
     ages = [
         run_step(steps, provider.get_data(2), run="workers", seed=seed).output["points"][:, 4]
@@ -165,8 +142,8 @@ def test_sweeps_are_drawn_among_the_newest(data: Any, num_loaded_sweeps: int, ex
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_points_without_sweeps_have_an_age_of_0(data: Any, is_training: bool) -> None:
-    provider = provider_of(data, boxes=is_training)
+def test_points_without_sweeps_have_an_age_of_0(drive: Any, is_training: bool) -> None:
+    provider = provider_of(drive, boxes=is_training)
     points = provider.get_data(2)["lidar"]["points"]
     assert points.shape[1] == 5
     assert (points[:, 4] != 0).any()
@@ -178,9 +155,7 @@ def test_points_without_sweeps_have_an_age_of_0(data: Any, is_training: bool) ->
         5: [points],  # there is no such column
     }
     for age_column, expected in expected_of.items():
-        settings = BEVFusionSettings(
-            images=IMAGES, num_sweeps=0, age_column=age_column, point_cloud_range=WIDE, shuffles_points=False
-        )
+        settings = settings_of(age_column=age_column, shuffles_points=False)
         steps = BEVFUSION.steps(provider, settings, is_training=is_training)[:-2]
         output = run_step(steps, provider.get_data(2), run="workers", draws=STILL if is_training else None).output
         np.testing.assert_array_equal(output["points"], np.concatenate(expected, axis=1))
@@ -189,37 +164,24 @@ def test_points_without_sweeps_have_an_age_of_0(data: Any, is_training: bool) ->
 # --- cameras --------------------------------------------------------------------------------------------
 
 
-def test_matrices_lead_from_the_original_point_to_the_delivered_pixel(data: Any) -> None:
-    sample, output = run_of(data, 1, angle=0.3, size=0.9)
+def test_matrices_lead_from_the_original_point_to_the_delivered_pixel(drive: Any) -> None:
+    sample, output = run_of(drive, 1, angle=0.3, size=0.9)
     place = np.array([1.0, 2.0, 3.0, 1.0])
-    drawn = {name: np.array(value) for name, value in STILL.items()}
     for number in range(len(CAMERAS)):
         camera, given = output["cameras"][number], sample["cameras"][number]
-        x, y, depth = given["intrinsics"] @ (given["camera_from_reference"] @ place)[:3]
-        np.testing.assert_allclose((camera["lidar2image"] @ place)[:3], [x, y, depth], rtol=1e-5)
-        seen = camera["img_aug_matrix"] @ [x / depth, y / depth, depth, 1.0]
-        # By the order of the published code: resize, crop, mirror, rotate about the middle.
-        scale = drawn["scale"][number]
-        height, width = (int(size * scale) for size in HW)
-        pixel = np.array([x, y]) / depth * scale
-        pixel -= [int(drawn["share"][number] * (width - 24)), height - 16]
-        if drawn["is_flipped"][number] < 0.5:
-            pixel[0] = 24 - pixel[0]
-        angle = math.radians(drawn["rotation_deg"][number])
-        turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-        pixel = turn @ (pixel - [12, 8]) + [12, 8]
-        np.testing.assert_allclose(seen, [*pixel, depth, 1], rtol=1e-5)
-        lidar2camera = np.asarray(camera["lidar2camera"], np.float64)
-        np.testing.assert_allclose(lidar2camera @ camera["camera2lidar"], np.eye(4), atol=1e-4)
-        np.testing.assert_allclose(camera["camera2ego"], given["ego_from_camera"], rtol=1e-6)
-        np.testing.assert_allclose(camera["camera_intrinsics"][:3, :3], given["intrinsics"], rtol=1e-6)
-    np.testing.assert_allclose(output["lidar2ego"], sample["ego"]["ego_from_reference"], rtol=1e-6)
+        seen = given["intrinsics"] @ (given["camera_from_reference"] @ place)[:3]
+        np.testing.assert_allclose((camera["lidar2image"] @ place)[:3], seen, rtol=1e-5)
+        change = IMAGES.plan(HW, lambda name, of=number: STILL[name][of]).matrix  # type: ignore[misc]
+        expected = [*(change @ (seen / seen[2]))[:2], seen[2], 1]
+        np.testing.assert_allclose(
+            camera["img_aug_matrix"] @ [*seen[:2] / seen[2], seen[2], 1], expected, rtol=1e-5
+        )
 
 
-def test_masks_are_in_the_scene_as_it_was_moved(data: Any) -> None:
+def test_masks_are_in_the_scene_as_it_was_moved(drive: Any) -> None:
     masks = BEVMasks(x_range=(-30, 30), y_range=(-30, 30), cell_size=1.0, lines=[1], boxes=[[0, 5, 8]])
-    settings = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=WIDE, masks=masks)
-    provider = provider_of(data, map_lines=True)
+    settings = settings_of(masks=masks)
+    provider = provider_of(drive, map_lines=True)
     steps = BEVFUSION.steps(provider, settings)
     plain = run_step(steps, provider.get_data(2), run="workers", draws=STILL).output
     assert plain.format.find("map_lines") == plain.format.find("boxes") == []
@@ -231,12 +193,9 @@ def test_masks_are_in_the_scene_as_it_was_moved(data: Any) -> None:
 # --- batches --------------------------------------------------------------------------------------------
 
 
-def test_a_loader_of_training(data: Any) -> None:
-    masks = BEVMasks(lines=[0], boxes=[0])
-    settings = BEVFusionSettings(
-        images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, masks=masks
-    )
-    [batch, _] = batches_of(BEVFUSION, provider_of(data, map_lines=True), settings, 2, seed=1)
+def test_a_loader_of_training(drive: Any) -> None:
+    settings = settings_of(num_sweeps=1, num_loaded_sweeps=2, masks=BEVMasks(lines=[0], boxes=[0]))
+    [batch, _] = batches_of(BEVFUSION, provider_of(drive, map_lines=True), settings, 2, seed=1)
     shapes = {name: (value.shape, value.dtype.name) for name, value in batch.items() if hasattr(value, "shape")}
     of_cameras = (
         "camera_intrinsics",
@@ -259,10 +218,9 @@ def test_a_loader_of_training(data: Any) -> None:
     assert {*batch} - {*shapes} == {"points", "gt_bboxes_3d", "gt_labels_3d", "token", "scene", "place"}
 
 
-def test_evaluation_has_the_mean_change_of_images(data: Any) -> None:
-    settings = BEVFusionSettings(images=IMAGES, num_sweeps=1, point_cloud_range=WIDE)
-    batches = batches_of(BEVFUSION, provider_of(data, boxes=False, num_sweeps=1), settings, is_training=False)
-    assert "gt_bboxes_3d" not in batches[0]
+def test_evaluation_has_the_mean_change_of_images(drive: Any) -> None:
+    settings = settings_of(num_sweeps=1)
+    batches = batches_of(BEVFUSION, provider_of(drive, boxes=False, num_sweeps=1), settings, is_training=False)
     for batch in batches:
         np.testing.assert_array_equal(batch["lidar_aug_matrix"][0], np.eye(4))
         # the mean factor, the middle of the crop

@@ -15,106 +15,91 @@ from hypothesis import strategies as st
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.driving_data.recipes import class_balanced_weights, class_weights
 
-SINGLE = st.lists(st.integers(-3, 3), min_size=1, max_size=60)
-POWERS = st.floats(0, 3)
+
+@given(labels=st.lists(st.integers(-3, 3), min_size=1, max_size=60), power=st.floats(0, 3))
+@settings(deadline=None)
+def test_weights_follow_the_formula(labels: list[int], power: float) -> None:
+    counts = Counter(labels)
+    raw = [counts[label] ** -power for label in labels]
+    weights = class_balanced_weights(labels, power=power)
+    assert weights.dtype == np.float64
+    assert weights.tolist() == pytest.approx([each / sum(raw) for each in raw])
+    for others in (np.array(labels), [[label] for label in labels]):
+        assert class_balanced_weights(others, power=power).tolist() == weights.tolist()
 
 
-class TestOneLabelPerSample:
-    @given(labels=SINGLE, power=POWERS)
-    @settings(deadline=None)
-    def test_follows_the_formula(self, labels: list[int], power: float) -> None:
-        counts = Counter(labels)
-        raw = [counts[label] ** -power for label in labels]
-        weights = class_balanced_weights(labels, power=power)
-        assert weights.dtype == np.float64
-        assert weights.tolist() == pytest.approx([each / sum(raw) for each in raw])
-        assert weights.sum() == pytest.approx(1)
-
-    @pytest.mark.parametrize(
-        "labels",
-        [
-            ["car", "bus", "car", "car"],
-            ("car", "bus", "car", "car"),
-            np.array(["car", "bus", "car", "car"]),
-            np.array(["car", "bus", "car", "car"], dtype=object),
-            np.array([3, 1, 3, 3], dtype=np.uint8),
-            np.array([False, True, False, False]),
-            np.array([0.5, 1.5, 0.5, 0.5]),
-            [np.int64(3), 1, 3, np.int32(3)],
-            [b"car", "car", b"car", b"car"],
-            [1, "1", 1, 1],
-        ],
-        ids=repr,
-    )
-    def test_labels_of_any_kind(self, labels: Any) -> None:
-        assert class_balanced_weights(labels).tolist() == pytest.approx([1 / 6, 1 / 2, 1 / 6, 1 / 6])
-
-    def test_a_large_power_leaves_only_the_rarest(self) -> None:
-        assert class_balanced_weights([*[0] * 1000, 1, 1], power=2000).tolist() == [0.0] * 1000 + [0.5] * 2
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("car", "bus", "car", "car"),
+        np.array(["car", "bus", "car", "car"]),
+        np.array(["car", "bus", "car", "car"], dtype=object),
+        np.array([3, 1, 3, 3], dtype=np.uint8),
+        np.array([False, True, False, False]),
+        np.array([0.5, 1.5, 0.5, 0.5]),
+        [np.int64(3), 1, 3, np.int32(3)],
+        [b"car", "car", b"car", b"car"],
+        [1, "1", 1, 1],
+    ],
+    ids=repr,
+)
+def test_labels_of_any_kind(labels: Any) -> None:
+    assert class_balanced_weights(labels).tolist() == pytest.approx([1 / 6, 1 / 2, 1 / 6, 1 / 6])
 
 
-class TestSeveralLabelsPerSample:
-    def test_the_rarest_label_counts(self) -> None:
-        # Samples with a car: 4, with a bus: 2, with a bike: 1.
-        labels = [["car"], ["car", "bus"], ["car", "car", "car"], ["bus", "bike", "car"]]
-        raw = np.array([1 / 4, 1 / 2, 1 / 4, 1])
-        assert class_balanced_weights(labels).tolist() == pytest.approx((raw / raw.sum()).tolist())
-        root = np.sqrt(raw)
-        assert class_balanced_weights(labels, power=0.5).tolist() == pytest.approx((root / root.sum()).tolist())
-        assert class_balanced_weights(labels, power=0).tolist() == [0.25] * 4
-        for kind in (tuple, set, frozenset, np.array):
-            assert class_balanced_weights([*map(kind, labels)]).tolist() == class_balanced_weights(labels).tolist()
-
-    @given(labels=SINGLE, power=POWERS)
-    @settings(deadline=None)
-    def test_lists_of_one_label_are_as_single_labels(self, labels: list[int], power: float) -> None:
-        in_lists = class_balanced_weights([[label] for label in labels], power=power)
-        assert in_lists.tolist() == class_balanced_weights(labels, power=power).tolist()
-        assert in_lists.tolist() == class_balanced_weights(np.array(labels), power=power).tolist()
-
-    @pytest.mark.parametrize("labels", [["a", None, "b"], [["a"], [], ["b"]], [["a"], None, {"b"}]])
-    def test_samples_without_a_label_have_the_weight_that_is_given(self, labels: Any) -> None:
-        with pytest.raises(SettingError, match=r"Sample 1 has no label.*`weight_without_label`: 0 to never draw"):
-            class_balanced_weights(labels)
-        assert class_balanced_weights(labels, weight_without_label=0).tolist() == [0.5, 0, 0.5]
-        assert class_balanced_weights(labels, weight_without_label=2).tolist() == [0.25, 0.5, 0.25]
-
-    def test_the_weight_without_label_is_relative_to_the_mean(self) -> None:
-        weights = class_balanced_weights(["a", "a", "a", "b", None], weight_without_label=1)
-        assert weights[4] == pytest.approx(weights[:4].mean())
-        assert class_balanced_weights(["a", "b"], weight_without_label=5).tolist() == [0.5, 0.5]
+def test_a_large_power_leaves_only_the_rarest() -> None:
+    assert class_balanced_weights([*[0] * 1000, 1, 1], power=2000).tolist() == [0.0] * 1000 + [0.5] * 2
 
 
-class TestBadLabels:
-    @pytest.mark.parametrize(
-        ("labels", "message"),
-        [
-            ([], "one entry per sample, got none"),
-            (np.zeros(0), "one entry per sample, got none"),
-            ("car", "sequence with one entry per sample, got 'car'"),
-            ({"car": 1}, "sequence with one entry per sample"),
-            ({1, 2}, "sequence with one entry per sample"),
-            (7, "sequence with one entry per sample, got 7"),
-            (np.eye(3), r"must be of shape \(N,\), got \(3, 3\).*np.flatnonzero"),
-            (np.float64(1), r"must be of shape \(N,\), got \(\)"),
-            ([1.0, math.nan], "NaN, but that of sample 1 is"),
-            ([[1.0], [2.0, np.float32("nan")]], "NaN, but that of sample 1 is"),
-            (np.array([1.0, 2.0, np.nan]), "NaN, but that of sample 2 is"),
-            (np.array([1, math.nan], dtype=object), "NaN, but that of sample 1 is"),
-            ([1, {}], r"hashable .*, but labels\[1\] is"),
-            ([[1], [[2]]], r"hashable .*, but labels\[1\] is \[\[2\]\]"),
-            ([["a"], "b"], r"either one label per sample or a list.*labels\[0\] is \['a'\], labels\[1\] is 'b'"),
-            ([None, [], None], r"No sample has a label: .* 3 sample\(s\)"),
-        ],
-    )
-    def test_are_refused(self, labels: Any, message: str) -> None:
-        with pytest.raises(SettingError, match=message):
-            class_balanced_weights(labels)
+def test_of_several_labels_the_rarest_counts() -> None:
+    # Samples with a car: 4, with a bus: 2, with a bike: 1.
+    labels = [["car"], ["car", "bus"], ["car", "car", "car"], ["bus", "bike", "car"]]
+    for power in (0, 0.5, 1):
+        raw = np.array([1 / 4, 1 / 2, 1 / 4, 1]) ** power
+        for kind in (list, tuple, set, frozenset, np.array):
+            found = class_balanced_weights([*map(kind, labels)], power=power)  # type: ignore[call-overload]
+            assert found.tolist() == pytest.approx((raw / raw.sum()).tolist())
 
-    def test_bad_numbers_are_refused(self) -> None:
-        for name in ("power", "weight_without_label"):
-            with pytest.raises(SettingError, match=f"`{name}` must be a number of at least 0, got -0.1"):
-                class_balanced_weights([1, 2], **{name: -0.1})
+
+@pytest.mark.parametrize("labels", [["a", None, "b"], [["a"], [], ["b"]], [["a"], None, {"b"}]])
+def test_samples_without_a_label_have_the_weight_that_is_given(labels: Any) -> None:
+    with pytest.raises(SettingError, match=r"Sample 1 has no label.*`weight_without_label`: 0 to never draw"):
+        class_balanced_weights(labels)
+    assert class_balanced_weights(labels, weight_without_label=0).tolist() == [0.5, 0, 0.5]
+    assert class_balanced_weights(labels, weight_without_label=2).tolist() == [0.25, 0.5, 0.25]  # of the mean
+    assert class_balanced_weights(["a", "b"], weight_without_label=5).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([], "one entry per sample, got none"),
+        (np.zeros(0), "one entry per sample, got none"),
+        ("car", "sequence with one entry per sample, got 'car'"),
+        ({"car": 1}, "sequence with one entry per sample"),
+        ({1, 2}, "sequence with one entry per sample"),
+        (7, "sequence with one entry per sample, got 7"),
+        (np.eye(3), r"must be of shape \(N,\), got \(3, 3\).*np.flatnonzero"),
+        (np.float64(1), r"must be of shape \(N,\), got \(\)"),
+        ([1.0, math.nan], "NaN, but that of sample 1 is"),
+        ([[1.0], [2.0, np.float32("nan")]], "NaN, but that of sample 1 is"),
+        (np.array([1.0, 2.0, np.nan]), "NaN, but that of sample 2 is"),
+        (np.array([1, math.nan], dtype=object), "NaN, but that of sample 1 is"),
+        ([1, {}], r"hashable .*, but labels\[1\] is"),
+        ([[1], [[2]]], r"hashable .*, but labels\[1\] is \[\[2\]\]"),
+        ([["a"], "b"], r"either one label per sample or a list.*labels\[0\] is \['a'\], labels\[1\] is 'b'"),
+        ([None, [], None], r"No sample has a label: .* 3 sample\(s\)"),
+    ],
+)
+def test_bad_labels_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        class_balanced_weights(labels)
+
+
+def test_bad_numbers_are_refused() -> None:
+    for name in ("power", "weight_without_label"):
+        with pytest.raises(SettingError, match=f"`{name}` must be a number of at least 0, got -0.1"):
+            class_balanced_weights([1, 2], **{name: -0.1})
 
 
 def test_the_example_in_the_docstring() -> None:

@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 from driving_support.driving_steps import DRIVING_STEPS
-from driving_support.nuscenes_data import write_nuscenes
 from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
-from nvidia.dali import fn
-from nvidia.dali.pipeline import pipeline_def
-from nvidia.dali.types import DALIDataType
 from support.gpu_cases import Difference
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.laws import spread
 from support.loaders import pipeline_of
 
-from accvlab.dali_pipeline_framework import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework import PipelineDefinition
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 from accvlab.dali_pipeline_framework.workers.loading import BatchLoader
 from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task
-from accvlab.driving_data.recipes import UnclippedPhotometricDistorter
-from accvlab.driving_data.recipes.bevformer import ScaledImagePreparer
 
 # Operators on the CPU that compute, and operators on the GPU; for training and for evaluation.
 COUNTS = {
@@ -35,16 +29,6 @@ COUNTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_nuscenes(tmp_path_factory.mktemp("nuscenes") / "root")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.getbasetemp() / "index_cache"))
-
-
 @pytest.fixture(params=[True, False], ids=["training", "evaluation"])
 def is_training(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
@@ -52,10 +36,10 @@ def is_training(request: pytest.FixtureRequest) -> bool:
 
 @spread("name", RECIPES, 6)
 def test_operators_are_as_many_as_noted(
-    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
+    nuscenes: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch)
-    loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
+    loader = recipe_loader(nuscenes, name, is_training, num_workers=2, output_type="numpy", device_id=0)
     counts = checked_by_dali(pipeline_of(loader))
     on_gpu = counts.on("gpu", "mixed")
     assert (counts.computing_on_cpu, on_gpu) == COUNTS[name][0 if is_training else 1]
@@ -65,12 +49,12 @@ def test_operators_are_as_many_as_noted(
 
 @spread("name", RECIPES, 4)
 def test_packages_that_decode_on_arrays_are_not_needed(
-    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
+    nuscenes: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("cv2", "simplejpeg"):
         monkeypatch.setitem(sys.modules, package, None)
     pretend_gpus(monkeypatch)
-    loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
+    loader = recipe_loader(nuscenes, name, is_training, num_workers=2, output_type="numpy", device_id=0)
     assert checked_by_dali(pipeline_of(loader)).num_decoders == 1
     # What the workers do: load samples, and apply the steps on arrays.
     loaded = BatchLoader(pipeline_of(loader).source.plan).load(Task((0, 0)))
@@ -80,43 +64,21 @@ def test_packages_that_decode_on_arrays_are_not_needed(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", RECIPES)
-def test_images_are_on_the_gpu_and_all_else_is_as_on_the_cpu(root: Path, name: str, is_training: bool) -> None:
+def test_images_are_on_the_gpu_and_all_else_is_as_on_the_cpu(nuscenes: Path, name: str, is_training: bool) -> None:
     pytest.importorskip("simplejpeg")
-    with recipe_loader(root, name, is_training, num_workers=0, run="graph") as loader:
+    with recipe_loader(nuscenes, name, is_training, num_workers=0, run="graph") as loader:
         expected = list(loader)
-    with recipe_loader(root, name, is_training, num_workers=2, device_id=0) as loader:
+    with recipe_loader(nuscenes, name, is_training, num_workers=2, device_id=0) as loader:
         found = Difference.of(list(loader), expected, pixels_of(name).pixels, pixels_of(name).levels)
     assert found.is_within(pixels_of(name)), found
     assert found.devices == ["cuda:0"]
 
 
-@pytest.mark.parametrize("conditionals", [False, True])
 @pytest.mark.parametrize("name", DRIVING_STEPS)
-def test_dali_takes_each_driving_step_in_a_pipeline_for_a_gpu(
-    name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dali_takes_each_driving_step_in_a_pipeline_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch)
     case = DRIVING_STEPS[name]
     definition = PipelineDefinition(GivenSamples(case.samples), [case.step])
-    pipeline = definition.get_dali_pipeline(
-        num_threads=1, py_num_workers=0, device_id=0, enable_conditionals=conditionals
-    )
+    options = {"num_threads": 1, "py_num_workers": 0, "device_id": 0, "enable_conditionals": True}
+    pipeline = definition.get_dali_pipeline(**options)
     assert set(checked_by_dali(pipeline).outputs) == {"cpu"}
-
-
-def test_decoded_images_are_changed_on_the_gpu() -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
-    changes = [
-        UnclippedPhotometricDistorter("image"),
-        ScaledImagePreparer(0.5, 32, mean=[1, 2, 3], std_dev=[4, 5, 6]),
-    ]
-
-    @pipeline_def(batch_size=2, num_threads=1, device_id=0)
-    def of_decoded() -> object:
-        sample["image"] = fn.external_source(name="image")
-        return changes[1](changes[0](sample))["image"]
-
-    counts = checked_by_dali(of_decoded())
-    assert counts.on("gpu") == 12 + 2
-    assert counts.outputs == ["gpu"]

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from driving_support.kitti import write_tracking
 from driving_support.navsim import SPEED, cloud_of, log_name, token, write_navsim
 from driving_support.recipe_cases import WithField
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from support.arrays import decoded_by_pillow
 from support.laws import examples
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework import ArrayStep, SequentialSampler
+from accvlab.dali_pipeline_framework import MapStep, SequentialSampler
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiTrackingProvider, NavsimProvider, SceneFilter
@@ -28,6 +27,7 @@ from accvlab.driving_data.recipes import (
     TransFuserSettings,
 )
 from accvlab.driving_data.recipes.navsim_models import lidar_histogram
+from accvlab.driving_data.testing import made_drive
 
 SCENES = SceneFilter(frame_interval=1)
 # Images of 108 x 192: 96 rows are left, which become 24; 128 + 192 + 128 columns become 112.
@@ -57,11 +57,6 @@ def root(tmp_path_factory):
     return write_navsim(tmp_path_factory.mktemp("navsim"))
 
 
-@pytest.fixture(autouse=True)
-def _index_cache(root, monkeypatch):
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(root / "indices"))
-
-
 def provider_of(root, settings=None, scenes=SCENES, **options):
     sensors = {} if settings is None else settings.sensors(scenes)
     return NavsimProvider(root, "mini", scenes, **{"sensors": sensors, **options})
@@ -89,13 +84,8 @@ class TestTransFuser:
         assert np.abs(batch["features"]["camera_feature"][0] * 255 - mean).max() <= 1 + 1e-4
         assert batch["features"]["camera_feature"].dtype == np.float32
         for row, frame in enumerate((3, 4)):
-            points = cloud_of(frame)
-            points = points[(points[:, 2] > 0.2) & (points[:, 2] < 100)]
-            edges = np.linspace(-32, 32, 257)
-            counts, *_ = np.histogram2d(points[:, 0], points[:, 1], (edges, edges))
-            assert np.array_equal(
-                batch["features"]["lidar_feature"][row, 0], np.float32(np.minimum(counts, 5) / 5)
-            )
+            histogram = lidar_histogram(cloud_of(frame), settings)
+            assert np.array_equal(batch["features"]["lidar_feature"][row], histogram)
             command = np.eye(4)[frame % 4]
             expected = [*command, SPEED, 0.1, 0.2 + frame, -0.3]
             assert np.array_equal(batch["features"]["status_feature"][row], np.float32(expected))
@@ -128,15 +118,12 @@ class TestTransFuser:
         maps = OneLane()
         settings = TransFuserSettings(maps=maps, **SMALL)
         provider = provider_of(root, settings)
+        assert isinstance(pickle.loads(pickle.dumps(TRANSFUSER.steps(provider, settings)))[0], TransFuserFormatter)
         raster = first_batch(TRANSFUSER, provider, settings)["targets"]["bev_semantic_map"][0]
         assert raster.shape == (128, 256)
         assert set(np.unique(raster)) == {0, 1, 3, 4, 5, 6}  # no walkways
-        assert [(layer, kind) for _, layer, kind, _ in maps.asked[:4]] == [
-            ("LANE", "polygon"),
-            ("INTERSECTION", "polygon"),
-            ("WALKWAYS", "polygon"),
-            ("LANE", "line"),
-        ]
+        polygons = [(layer, "polygon") for layer in ("LANE", "INTERSECTION", "WALKWAYS")]
+        assert [(layer, kind) for _, layer, kind, _ in maps.asked[:4]] == [*polygons, ("LANE", "line")]
         assert {(name, radius) for name, _, _, radius in maps.asked} == {("us-nv-las-vegas-strip", 32.0)}
         # The lane, as the vehicle sees it: y = (heading of the lane) * x + (its place).
         x, y = np.meshgrid((np.arange(128) + 0.5) / 4, (np.arange(256) + 0.5) / 4 - 32, indexing="ij")
@@ -168,11 +155,6 @@ class TestTransFuser:
         difference = np.sqrt(((exact - reduced) ** 2).mean())
         assert 0 < difference < 0.05
 
-    def test_workers_get_the_steps_pickled(self, root):
-        settings = TransFuserSettings(maps=OneLane())
-        formatter, _ = pickle.loads(pickle.dumps(TRANSFUSER.steps(provider_of(root, settings), settings)))
-        assert isinstance(formatter, TransFuserFormatter)
-
     def test_widths_that_do_not_divide(self, root):
         settings = TransFuserSettings(crops={"CAM_L0": (0, 0, 1, 0), "CAM_F0": (0, 0, 0, 0)}, output_hw=(30, 70))
         feature = first_batch(TRANSFUSER, provider_of(root, settings), settings)["features"]["camera_feature"]
@@ -183,12 +165,6 @@ class Weather(WithField, NavsimProvider):
     pass
 
 
-class Darker(ArrayStep):
-    def arrays(self, data, draws):
-        data["camera_feature"] = data["camera_feature"] // 2
-        return data
-
-
 class TestChanges:
     def test_own_field_augmentation_horizon_and_cameras(self, root):
         crops = {"CAM_F0": (6, 6, 0, 0)}
@@ -196,9 +172,8 @@ class TestChanges:
         assert settings.sensors(SceneFilter(num_history_frames=2))["LIDAR_PC"] == [1]
         provider = Weather(root, "mini", SCENES, sensors=settings.sensors(SCENES))
         plain = first_batch(TRANSFUSER, provider, settings)
-        changed = first_batch(
-            TRANSFUSER, provider, settings, extra_fields=["weather"], extra_steps=ExtraSteps(after=[Darker()])
-        )
+        darker = ExtraSteps(after=[MapStep(lambda image: image // 2, input_names="camera_feature")])
+        changed = first_batch(TRANSFUSER, provider, settings, extra_fields=["weather"], extra_steps=darker)
         assert changed["weather"].tolist() == [10, 11]
         assert changed["features"]["camera_feature"].shape == (2, 3, 24, 48)
         levels = np.rint(plain["features"]["camera_feature"] * 255)
@@ -223,30 +198,11 @@ class TestEgoStatus:
         poses = [provider.get_data(row)["ego_future"]["poses"] for row in range(2)]
         assert np.array_equal(batch["targets"]["trajectory"], np.stack(poses)[:, :8])
         assert batch["place"]["sample_index"].tolist() == [0, 1]
-
-    def test_scenes_without_a_future(self, root):
         provider = provider_of(root, scenes=SceneFilter(num_future_frames=0, frame_interval=1))
-        batch = first_batch(EGO_STATUS_MLP, provider, is_training=False)
-        assert batch["targets"] == {}
+        assert first_batch(EGO_STATUS_MLP, provider, is_training=False)["targets"] == {}
 
     def test_contract(self, root):
         check_provider(EgoStatusSamples(provider_of(root), EgoStatusSettings()), num_workers=0)
-
-
-@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
-def test_workers_that_are_fresh_processes_deliver_the_same(root, start_method):
-    settings = TransFuserSettings(**SMALL)
-    provider, workers = provider_of(root, settings), {"num_workers": 1, "start_method": start_method}
-    expected, batch = (
-        first_batch(TRANSFUSER, provider, settings),
-        first_batch(TRANSFUSER, provider, settings, **workers),
-    )
-    for group in ("features", "targets"):
-        for name, value in expected[group].items():
-            assert np.array_equal(batch[group][name], value), name
-    states = provider_of(root)
-    expected, batch = first_batch(EGO_STATUS_MLP, states), first_batch(EGO_STATUS_MLP, states, **workers)
-    assert np.array_equal(batch["features"]["ego_status"], expected["features"]["ego_status"])
 
 
 class Flat(OneLane):
@@ -255,21 +211,15 @@ class Flat(OneLane):
 
 
 SENSORS = "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
+CUT = "image of CAM_F0: nothing is left of 108 x 192 pixels by `crops` (28, 80, 0, 0); the default is for images"
+HEIGHTS = "images must have one height when they are cut by `crops`, got CAM_L0 (96, 192), CAM_F0 (102, 192)"
+SHAPES = (
+    "Flat.objects_near('us-nv-las-vegas-strip', 'LANE', 'polygon', ...) must give points (n, 2), finite, for each"
+)
 OF_LOADING = [
-    (
-        {"crops": {"CAM_F0": (28, 80, 0, 0)}},
-        "image of CAM_F0: nothing is left of 108 x 192 pixels by `crops` (28, 80, 0, 0); the default is for "
-        "images of 1080 x 1920",
-    ),
-    (
-        {"crops": {"CAM_L0": (6, 6, 0, 0), "CAM_F0": (0, 6, 0, 0)}},
-        "images must have one height when they are cut by `crops`, got CAM_L0 (96, 192), CAM_F0 (102, 192)",
-    ),
-    (
-        {"maps": Flat(), **SMALL},
-        "Flat.objects_near('us-nv-las-vegas-strip', 'LANE', 'polygon', ...) must give points (n, 2), finite, for "
-        "each shape, got [1.0, 2.0]",
-    ),
+    ({"crops": {"CAM_F0": (28, 80, 0, 0)}}, CUT),
+    ({"crops": {"CAM_L0": (6, 6, 0, 0), "CAM_F0": (0, 6, 0, 0)}}, HEIGHTS),
+    ({"maps": Flat(), **SMALL}, f"{SHAPES} shape, got [1.0, 2.0]"),
 ]
 
 
@@ -283,8 +233,7 @@ def test_what_no_sample_can_be_made_of_is_named(root, given, words):
 
 class TestRefused:
     def test_other_providers(self, root, tmp_path):
-        write_tracking(tmp_path)
-        other = KittiTrackingProvider(tmp_path, index_cache=tmp_path / "index")
+        other = KittiTrackingProvider(made_drive(tmp_path, "kitti") / "training")
         short = provider_of(root, scenes=SceneFilter(num_future_frames=5))
         few = provider_of(root, sensors={"cam_f0": [3], "cam_l0": [3]})
         no_boxes = provider_of(root, TransFuserSettings(), boxes=False)

@@ -27,17 +27,17 @@ SETTINGS: dict[str, Any] = {name: getattr(recipes, name) for name in recipes.__a
 OF_DETECTORS = [name for name, settings in SETTINGS.items() if issubclass(settings, DetectorSettings)]
 DEGREES = (-22.5, 22.5)
 RADIANS = "must be two numbers, -6.28319 <= least <= greatest <= 6.28319, got (-22.5, 22.5)"
+TURNED = ImageAugmentation(rotation_range_deg=(-1, 1))
+CELLS = "`range_m` times `cells_per_meter` must be a whole number of cells, got 10.1 times 4."
 KEY = "The `key` of a draw must be one of 'sample', "
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (ImageAugmentation, {"scale_range": (0, 1)}, "`scale_range`"),
     (ImageAugmentation, {"flip_prob": 2}, "`flip_prob`"),
-    (ImageAugmentation, {"output_hw": (0, 5)}, "`output_hw` must be [height, width] of at least 1, got (0, 5)"),
     (StreamPETRSettings, {"bev_rotation_range": DEGREES}, f"`bev_rotation_range` {RADIANS}"),
     (StreamPETRSettings, {"bev_scale_range": (0, 1)}, "`bev_scale_range`"),
     (StreamPETRSettings, {"classes": ("car", "car")}, "`classes` may name a class once only, got several times"),
     (StreamPETRSettings, {"classes": ("car", "wheel")}, "`image_classes` must have all `classes`, it lacks wheel"),
     (StreamPETRSettings, {"image_classes": ("car", "car")}, "`image_classes` may name a class once only"),
-    (StreamPETRSettings, {"images": None}, "`images` must be of the class ImageAugmentation, got None"),
     (StreamPETRSettings, {"key": "scene"}, KEY),
     (StreamPETRSettings, {"mean": (1, 2)}, "`mean` must be 3 numbers, or one for all channels, got (1, 2)"),
     (StreamPETRSettings, {"std_dev": (58, 0, 57)}, "`std_dev` must be above 0, got (58, 0, 57)"),
@@ -52,49 +52,23 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (SparseDriveSettings, {"classes": {"car"}}, "`classes` must be a list of names, or a mapping of them, got"),
     (SparseDriveSettings, {"classes": ()}, "`classes` must be a list of names, got ()"),
     (SparseDriveSettings, {"depth_strides": (0,)}, "`depth_strides`"),
-    (SparseDriveSettings, {"key": 5}, KEY),
-    (SparseDriveSettings, {"rotation_3d_range": DEGREES}, f"`rotation_3d_range` {RADIANS}"),
     (BEVFormerSettings, {"box_layout": "w,l,h,yaw"}, "`box_layout` must be one of"),
     (BEVFormerSettings, {"point_cloud_range": [1, 2]}, "`point_cloud_range` must be"),
-    (BEVFormerSettings, {"queue_length": 0}, "`queue_length` must be a whole number of at least 1"),
     (BEVFusionSettings, {"age_column": 2}, "`age_column` must be a whole number of at least 3, got 2"),
-    (BEVFusionSettings, {"box_layout": "w,l,h,yaw"}, "`box_layout` must be one of"),
-    (BEVFusionSettings, {"key": "frame"}, KEY),
-    (BEVFusionSettings, {"masks": 1}, "`masks` must be of the class BEVMasks, got 1"),
     (BEVFusionSettings, {"num_sweeps": -1}, "`num_sweeps` must be"),
-    (BEVFusionSettings, {"rotation_range": DEGREES}, f"`rotation_range` {RADIANS}"),
-    (Detection2DSettings, {"key": None}, KEY),
     (Detection2DSettings, {"stride": 5}, "`output_hw` must be multiples of `stride` 5, got [256, 704]"),
-    (
-        Detection2DSettings,
-        {"images": ImageAugmentation(rotation_range_deg=(-1, 1))},
-        "no rotation and no `crop_x_range`",
-    ),
+    (Detection2DSettings, {"images": TURNED}, "no rotation and no `crop_x_range`"),
     (AlpamayoSettings, {"camera_numbers": 3}, "`camera_numbers` must be of the class Mapping, got 3"),
     (AlpamayoSettings, {"image_times": ()}, "`image_times` must be a list of seconds, ...at least one, got ()"),
-    (AlpamayoSettings, {"output_hw": (0, 5)}, "`output_hw` must be [height, width] of at least 1, got (0, 5)"),
     (EgoStatusSettings, {"num_poses": 0}, "`num_poses` must be a whole number of at least 1, got 0"),
-    (
-        RasterClass,
-        {"kind": "area", "names": ["LANE"]},
-        "`kind` must be one of 'polygon', 'line', 'box', got 'area'",
-    ),
+    (RasterClass, {"kind": "area", "names": ["LANE"]}, "`kind` must be one of 'polygon', 'line', 'box', got"),
     (RasterClass, {"kind": "line", "names": "LANE"}, "`names` must be a list of names, got 'LANE'"),
     (RasterClass, {"kind": "line", "names": ()}, "`names` must be a list of names, got ()"),
     (TransFuserSettings, {"crops": ["CAM_F0"]}, "`crops` must be of the class Mapping, got ['CAM_F0']"),
     (TransFuserSettings, {"maps": 5}, "`maps` must be of the class MapSource, got 5"),
-    (TransFuserSettings, {"output_hw": (5,)}, "`output_hw` must be [height, width] of at least 1, got (5,)"),
-    (
-        TransFuserSettings,
-        {"raster_classes": ["LANE"]},
-        "must be a list of `RasterClass`, at least one",
-    ),
+    (TransFuserSettings, {"raster_classes": ["LANE"]}, "must be a list of `RasterClass`, at least one"),
     (TransFuserSettings, {"raster_classes": ()}, "`raster_classes` must be a list of `RasterClass`, at least one"),
-    (
-        TransFuserSettings,
-        {"range_m": 10.1},
-        "`range_m` times `cells_per_meter` must be a whole number of cells, got 10.1 times 4.",
-    ),
+    (TransFuserSettings, {"range_m": 10.1}, CELLS),
 ]
 
 
@@ -106,7 +80,6 @@ def test_what_is_refused(make: Any, given: dict[str, Any], words: str) -> None:
 def test_limits_are_taken() -> None:
     StreamPETRSettings(bev_rotation_range=(-6.28, 6.28), split="all", queue_length=1, key=("scene",))
     SparseDriveSettings(split=-1, depth_strides=())
-    BEVFusionSettings(age_column=None)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

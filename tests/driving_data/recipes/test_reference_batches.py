@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,57 +71,50 @@ def assert_same_image(camera: int, image: np.ndarray, expected: Any, least_psnr:
     np.testing.assert_allclose(image.mean(axis=(1, 2)), means, atol=0.01)
 
 
-def test_streampetr_training(cache: Path) -> None:
+def entries(folder: Path, of_part: Any) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+    """What was drawn for each sample, and what was delivered."""
+    for entry in of_part:
+        with np.load(folder / entry["file"]) as file:
+            yield entry, dict(file)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_streampetr(part: str, cache: Path) -> None:
+    torch = pytest.importorskip("torch")
     folder, draws = recorded("streampetr")
+    is_training = part == "train"
     settings = StreamPETRSettings(
         images=ImageAugmentation(scale_range=draws["config"]["ida_aug_conf"]["resize_lim"]),
         classes=draws["config"]["class_names"],
     )
-    provider = opened("streampetr", settings.provider_fields(), cache)
-    steps = STREAMPETR.steps(provider, settings)
-    for entry in draws["train"]:
-        crop_call = entry["raw_numpy_calls"][2]
-        numbers = {
-            "scale": entry["resize"],
-            "share": crop_call[3] / max(crop_call[1][1], 1),
-            "is_flipped": 0.0 if entry["flip"] else 1.0,
-            "bev_angle": entry["bev_rot_angle"],
-            "bev_scale": entry["bev_scale"],
-        }
+    provider = opened("streampetr", settings.provider_fields(is_training), cache)
+    steps = STREAMPETR.steps(provider, settings, is_training=is_training)
+    for entry, expected in entries(folder, draws[part]):
+        numbers = None
+        if is_training:
+            crop_call = entry["raw_numpy_calls"][2]
+            numbers = {
+                "scale": entry["resize"],
+                "share": crop_call[3] / max(crop_call[1][1], 1),
+                "is_flipped": 0.0 if entry["flip"] else 1.0,
+                "bev_angle": entry["bev_rot_angle"],
+                "bev_scale": entry["bev_scale"],
+            }
         output = run_step(steps, provider.get_data(entry["index"]), draws=numbers, run="workers").output
-        with np.load(folder / entry["file"]) as file:
-            expected = dict(file)
         for name in ("lidar2img", "intrinsics", "extrinsics", "ego_pose", "ego_pose_inv"):
-            assert_close(name, output[name], expected[name][0])
+            assert_close(name, output[name], expected[name][0] if is_training else expected[name])
         for name in ("timestamp", "img_timestamp"):
-            np.testing.assert_array_equal(output[name], expected[name][0])
-        for name in ("gt_bboxes_3d", "gt_labels_3d"):
-            assert_close(name, output[name], expected[name])
+            np.testing.assert_array_equal(output[name], expected[name][0] if is_training else expected[name])
         for number, camera in output["cameras"].items():
-            for name in ("gt_bboxes", "gt_labels", "centers2d", "depths"):
+            assert_same_image(number, camera["image"], expected, 50.0)
+            for name in ("gt_bboxes", "gt_labels", "centers2d", "depths") if is_training else ():
                 assert_close(name, camera[name], expected[f"{name}.cam{number}"])
-            assert_same_image(number, camera["image"], expected, 50.0)
-        torch = pytest.importorskip("torch")
-        boxes = LidarBoxes(torch.from_numpy(np.array(output["gt_bboxes_3d"])))
-        assert_close("gravity_center", boxes.gravity_center, expected["gt_bboxes_3d.gravity_center"])
-        assert_close("corners", boxes.corners, expected["gt_bboxes_3d.corners"], atol=1e-5)
-
-
-def test_streampetr_evaluation(cache: Path) -> None:
-    folder, draws = recorded("streampetr")
-    settings = StreamPETRSettings()
-    provider = opened("streampetr", settings.provider_fields(is_training=False), cache)
-    steps = STREAMPETR.steps(provider, settings, is_training=False)
-    for entry in draws["test"]:
-        output = run_step(steps, provider.get_data(entry["index"]), run="workers").output
-        with np.load(folder / entry["file"]) as file:
-            expected = dict(file)
-        for name in ("lidar2img", "intrinsics", "extrinsics", "ego_pose", "ego_pose_inv"):
-            assert_close(name, output[name], expected[name])
-        for name in ("timestamp", "img_timestamp"):
-            np.testing.assert_array_equal(output[name], expected[name])
-        for number, camera in output["cameras"].items():
-            assert_same_image(number, camera["image"], expected, 50.0)
+        if is_training:
+            for name in ("gt_bboxes_3d", "gt_labels_3d"):
+                assert_close(name, output[name], expected[name])
+            boxes = LidarBoxes(torch.from_numpy(np.array(output["gt_bboxes_3d"])))
+            assert_close("gravity_center", boxes.gravity_center, expected["gt_bboxes_3d.gravity_center"])
+            assert_close("corners", boxes.corners, expected["gt_bboxes_3d.corners"], atol=1e-5)
 
 
 @pytest.mark.parametrize("run", ["workers", pytest.param("graph", marks=pytest.mark.wide)])
@@ -138,7 +132,7 @@ def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:
     is_training = part == "train"
     provider = opened(model, settings.provider_fields(is_training), cache)
     steps = SPARSEDRIVE.steps(provider, settings, is_training=is_training)
-    for entry in draws[part]:
+    for entry, expected in entries(folder, draws[part]):
         numbers = None
         if is_training:
             change = entry["aug_config"]
@@ -153,8 +147,6 @@ def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:
             if any(conf["rot3d_range"]):
                 numbers["rotation_3d"] = change["rotate_3d"]
         output = run_step(steps, provider.get_data(entry["index"]), draws=numbers, run=run).output
-        with np.load(folder / entry["file"]) as file:
-            expected = dict(file)
         for name, value in expected.items():
             own_name = name.removeprefix("img_metas.")
             if name.startswith("gt_depth."):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
+import operator
 from typing import Any
 
 import cv2
@@ -12,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.array_samples import sample_of
 from support.laws import examples
+from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, SettingError
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.steps import (
     BEVMaskAdder,
@@ -43,33 +46,6 @@ HW = (18, 26)
 STRIDES = {"fine": 2, "coarse": 4, "odd": 5}
 
 
-def depth_sample(rng: np.random.Generator, num_points: int = 300) -> dict[str, Any]:
-    points = rng.normal(size=(num_points, 5)).astype(np.float32) * 4
-    matrices = []
-    for _ in range(2):
-        intrinsics = np.diag([8.0, 7.0, 1.0, 1.0])
-        intrinsics[:2, 2] = 13, 9
-        matrices.append(intrinsics @ random_pose(rng))
-    return {"lidar": {"points": points}, "cameras": [{"matrix": matrix} for matrix in matrices]}
-
-
-def depth_step(**settings: Any) -> LidarDepthMapAdder:
-    return LidarDepthMapAdder(
-        "matrix",
-        **{
-            "point_path": ("lidar", "points"),
-            "image_hw": HW,
-            "strides": STRIDES,
-            "depth_range": (0.1, 6.0),
-            **settings,
-        },
-    )
-
-
-def cameras_of(sample: SampleDataGroup) -> list[SampleDataGroup]:
-    return [sample["cameras"][number] for number in range(2)]
-
-
 def depth_map_of(points: np.ndarray, matrix: np.ndarray, stride: int) -> np.ndarray:
     height, width = HW
     cells: dict[tuple[int, int], float] = {}
@@ -87,33 +63,27 @@ def depth_map_of(points: np.ndarray, matrix: np.ndarray, stride: int) -> np.ndar
     return result
 
 
-@given(SEEDS)
-@FEW
-def test_depth_maps_against_a_loop_over_points(seed: int) -> None:
-    tree = depth_sample(np.random.default_rng(seed))
-    output = depth_step()(sample_of(tree))
-    for camera, given_camera in zip(cameras_of(output), tree["cameras"], strict=True):
-        for name, stride in STRIDES.items():
-            expected = depth_map_of(tree["lidar"]["points"], given_camera["matrix"], stride)
-            assert camera[name].dtype == np.float32
-            np.testing.assert_allclose(camera[name], expected, rtol=1e-6)
+DEPTH: dict[str, Any] = {"point_path": ("lidar", "points"), "image_hw": HW, "strides": STRIDES}
+DEPTH["depth_range"] = (0.1, 6.0)
 
 
-@given(SEEDS)
+@given(SEEDS, st.booleans())
 @FEW
-def test_laws_of_depth_maps(seed: int) -> None:
-    """The order of points means nothing, and a cell of a coarse map is the nearest of its fine cells."""
+def test_depth_maps_against_a_loop_over_points(seed: int, is_moved: bool) -> None:
     rng = np.random.default_rng(seed)
-    tree = depth_sample(rng)
-    output = depth_step()(sample_of(tree))
-    shuffled = {**tree, "lidar": {"points": rng.permutation(tree["lidar"]["points"])}}
-    again = depth_step()(sample_of(shuffled))
-    for one, other in zip(cameras_of(output), cameras_of(again), strict=True):
-        for name in STRIDES:
-            np.testing.assert_array_equal(one[name], other[name])
-        fine = np.pad(np.where(one["fine"] < 0, np.inf, one["fine"]), ((0, 1), (0, 1)), constant_values=np.inf)
-        nearest = fine.reshape(5, 2, 7, 2).min(axis=(1, 3))
-        np.testing.assert_array_equal(one["coarse"], np.where(np.isinf(nearest), -1, nearest))
+    intrinsics, pose = np.diag([8.0, 7.0, 1.0, 1.0]), random_pose(rng)
+    intrinsics[:2, 2] = 13, 9
+    matrices = [intrinsics @ random_pose(rng) for _ in range(2)]
+    points = rng.normal(size=(300, 5)).astype(np.float32) * 4
+    lidar = {"points": points, "pose": pose}
+    step = LidarDepthMapAdder("matrix", **DEPTH, matrix_path=("lidar", "pose") if is_moved else None)
+    output = step(sample_of({"lidar": lidar, "cameras": [{"matrix": matrix} for matrix in matrices]}))
+    for number, matrix in enumerate(matrices):
+        for name, stride in STRIDES.items():
+            depths = output["cameras"][number][name]
+            assert depths.dtype == np.float32
+            expected = depth_map_of(points, matrix @ pose if is_moved else matrix, stride)
+            np.testing.assert_allclose(depths, expected, rtol=1e-6)
 
 
 def test_halves_of_pixels_go_to_even_ones_and_limits_hold() -> None:
@@ -123,40 +93,10 @@ def test_halves_of_pixels_go_to_even_ones_and_limits_hold() -> None:
             *([5, 5, 0.09], [70, 70, 10.0], [np.nan, 0, 1], [1e300, 0, 1e-9], [3, 3, -1]),
         ]
     )
-    tree = {"p": points, "matrix": np.eye(4)[:3]}
-    depths = depth_step(point_path="p", strides={"d": 1})(sample_of(tree))["d"]
+    step = LidarDepthMapAdder("matrix", **{**DEPTH, "point_path": "p", "strides": {"d": 1}})
+    depths = step(sample_of({"p": points, "matrix": np.eye(4)[:3]}))["d"]
     found = {(int(row), int(column)): float(depths[row, column]) for row, column in np.argwhere(depths >= 0)}
     assert found == {(0, 0): 1.0, (2, 2): 1.0, (0, 25): 1.0, (7, 7): 6.0}
-
-
-def test_points_are_moved_to_where_projections_start() -> None:
-    rng = np.random.default_rng(5)
-    tree = depth_sample(rng)
-    pose = random_pose(rng)
-    tree["lidar"]["pose"] = pose
-    found = depth_step(matrix_path=("lidar", "pose"))(sample_of(tree))
-    at_once = {**tree, "cameras": [{"matrix": camera["matrix"] @ pose} for camera in tree["cameras"]]}
-    expected = depth_step()(sample_of(at_once))
-    for one, other in zip(cameras_of(found), cameras_of(expected), strict=True):
-        np.testing.assert_allclose(one["fine"], other["fine"], rtol=1e-5)
-
-
-def test_what_depth_maps_refuse() -> None:
-    for wrong, told in (
-        ({"strides": {}}, "`strides` must be a dict"),
-        ({"strides": {"a": 0}}, r"`strides\['a'\]` must be a whole number of at least 1"),
-        ({"image_hw": [4]}, "`image_hw` must be the height and the width"),
-        ({"image_hw": [4, 0]}, "`image_hw` must be the height and the width of an image, at least 1 pixel each"),
-        ({"depth_range": (0, 1)}, "`depth_range` must"),
-    ):
-        with pytest.raises(SettingError, match=told):
-            depth_step(**wrong)
-    tree = depth_sample(np.random.default_rng(0))
-    tree["lidar"]["points"] = np.zeros((4, 2), np.float32)
-    with pytest.raises(FieldValueError, match=r"lidar.points: Points must be \(P, 3\) or have more columns"):
-        depth_step()(sample_of(tree))
-    with pytest.raises(FieldValueError, match=r"cameras\[0\].matrix: A matrix must be \(3, 4\) or \(4, 4\)"):
-        depth_step()(sample_of({**depth_sample(np.random.default_rng(0)), "cameras": [{"matrix": np.eye(3)}]}))
 
 
 # --- map lines ------------------------------------------------------------------------------------------
@@ -204,25 +144,6 @@ def test_orders_of_open_and_closed_lines() -> None:
     assert (opened[2:] == 1e5).all()
 
 
-@given(SEEDS, st.integers(3, 8))
-@FEW
-def test_laws_of_orders(seed: int, count: int) -> None:
-    """All orders of a closed line are the same points, each once; those of an open line swap with the line."""
-    rng = np.random.default_rng(seed)
-    line = rng.normal(size=(5, 2)) * 10
-    ring = np.vstack([line, line[:1]])
-    forward, backward, around = vectors_of([line, line[::-1], ring], num_points=count)
-    np.testing.assert_allclose(forward[:2], backward[1::-1], atol=1e-4)
-    for order in around:
-        np.testing.assert_array_equal(order[0], order[-1])
-        np.testing.assert_array_equal(
-            sorted(map(tuple, order[:-1].tolist())), sorted(map(tuple, around[0, :-1].tolist()))
-        )
-    assert len({order.tobytes() for order in around}) == (
-        2 * (count - 1) if count > 3 else len({*map(bytes, around)})
-    )
-
-
 def test_lines_without_length_and_no_lines() -> None:
     assert vectors_of([], num_points=3).shape == (0, 4, 3, 2)
     for point in (np.array([[3.0, 4]]), np.array([[3.0, 4], [3, 4]])):
@@ -233,28 +154,10 @@ def test_lines_without_length_and_no_lines() -> None:
     assert (vectors_of([almost], num_points=4, fill_value=-7)[0, 2:] == -7).all()
 
 
-def test_what_map_lines_refuse() -> None:
-    tree = lines_sample([np.zeros((3, 2))])
-    tree["map_lines"]["num_points"] = np.array([2], np.int32)
-    step = MapLineVectorizer("points", count_name="num_points", vector_name="vectors")
-    with pytest.raises(FieldValueError, match=r"map_lines.points: There must be as many points as `num_points`"):
-        step(sample_of(tree))
-
-
 # --- trajectories ---------------------------------------------------------------------------------------
 
-OF_OBJECTS: dict[str, Any] = {
-    "known_name": "is_future_known",
-    "present_name": "centers",
-    "offset_name": "offsets",
-    "mask_name": "mask",
-}
-OF_VEHICLE: dict[str, Any] = {
-    "known_name": "is_future_known",
-    "offset_name": "offsets",
-    "mask_name": "mask",
-    "command_name": "command",
-}
+ADDED: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
+OF_OBJECTS, OF_VEHICLE = {**ADDED, "present_name": "centers"}, {**ADDED, "command_name": "command"}
 
 
 @given(SEEDS, st.integers(0, 4), st.integers(1, 5))
@@ -300,25 +203,7 @@ def test_steps_and_command_of_the_vehicle(last: Any, settings: Any, command: lis
     np.testing.assert_array_equal(ego["command"], command)
 
 
-def test_what_trajectories_refuse() -> None:
-    with pytest.raises(SettingError, match="`command_name` is for the vehicle"):
-        FutureTrajectoryAdder("future_centers", **OF_OBJECTS, command_name="command")
-    with pytest.raises(SettingError, match="`right` must be one of 'x', '-x', 'y', '-y', got 'z'"):
-        FutureTrajectoryAdder("future_positions", **OF_VEHICLE, right="z")
-    tree = {"ego": {"future_positions": np.zeros((3, 3)), "is_future_known": np.ones(2, bool)}}
-    with pytest.raises(FieldValueError, match=r"ego.future_positions: Future places must be \(T, 3\)"):
-        FutureTrajectoryAdder("future_positions", **OF_VEHICLE)(sample_of(tree))
-    tree["ego"]["is_future_known"] = np.ones(3, bool)
-    of_one_name = FutureTrajectoryAdder(
-        "future_positions", **{**OF_VEHICLE, "mask_name": OF_VEHICLE["offset_name"]}
-    )
-    with pytest.raises(FormatError, match=r"ego.offsets: exists already, so it cannot be added"):
-        of_one_name(sample_of(tree))
-
-
 # --- sweeps ---------------------------------------------------------------------------------------------
-
-SWEEPS = 4
 
 
 def sweeps_sample(rng: np.random.Generator, counts: tuple[int, ...] = (5, 6, 0, 3)) -> dict[str, Any]:
@@ -344,10 +229,16 @@ def joined_points(tree: dict[str, Any], chosen: list[int], close: float, to_refe
     return np.array(rows)
 
 
-@given(SEEDS, st.sampled_from([None, 1, 2, 9]), st.sampled_from([0.0, 1.0]), st.booleans())
+@given(
+    SEEDS, st.sampled_from([None, 1, 2, 9]), st.sampled_from([0.0, 1.0]), st.booleans(), st.sampled_from([1, 1.25])
+)
 @FEW
-def test_sweeps_against_a_loop_over_points(seed: int, most: int | None, close: float, to_reference: bool) -> None:
+def test_sweeps_against_a_loop_over_points(
+    seed: int, most: int | None, close: float, to_reference: bool, scale: float
+) -> None:
     tree = sweeps_sample(np.random.default_rng(seed))
+    for record in (tree["lidar"], *tree["sweeps"]):  # of a scene that was scaled
+        record["reference_from_lidar"] = np.diag([scale, scale, scale, 1]) @ record["reference_from_lidar"]
     frame = "reference" if to_reference else "lidar"
     step = LidarSweepAggregator("lidar", num_sweeps=most, close_distance=close, frame=frame)
     output = step(sample_of(tree))
@@ -356,15 +247,6 @@ def test_sweeps_against_a_loop_over_points(seed: int, most: int | None, close: f
     np.testing.assert_allclose(output["lidar"]["points"], expected, atol=1e-5)
     pose = np.eye(4) if to_reference else tree["lidar"]["reference_from_lidar"]
     np.testing.assert_array_equal(output["lidar"]["reference_from_lidar"], pose)
-
-
-def test_sweeps_in_a_scene_that_was_scaled() -> None:
-    tree = sweeps_sample(np.random.default_rng(1))
-    whole = LidarSweepAggregator("lidar")(sample_of(tree))["lidar"]["points"]
-    for record in (tree["lidar"], *tree["sweeps"]):
-        record["reference_from_lidar"] = np.diag([1.25, 1.25, 1.25, 1]) @ record["reference_from_lidar"]
-    scaled = LidarSweepAggregator("lidar")(sample_of(tree))["lidar"]["points"]
-    np.testing.assert_allclose(scaled, whole, atol=1e-5)
 
 
 def test_points_of_the_frame_are_kept_bit_by_bit_and_age_replaces_a_column() -> None:
@@ -405,27 +287,6 @@ def test_drawn_sweeps() -> None:
     runs = [run_step(newest, sample_of(tree), run="workers", seed=seed) for seed in range(20)]
     ages = {float(run.output["lidar"]["points"][-1, -1].round(3)) for run in runs}
     assert ages == {np.float32(0.05), np.float32(0.1)}
-
-
-def test_what_sweeps_refuse() -> None:
-    with pytest.raises(SettingError, match="`frame` must be one of 'lidar', 'reference'"):
-        LidarSweepAggregator("lidar", frame="ego")
-    with pytest.raises(SettingError, match="`num_candidates` must be a whole number of at least 1, got 0"):
-        LidarSweepAggregator("lidar", num_candidates=0)
-    tree = sweeps_sample(np.random.default_rng(0))
-    with pytest.raises(
-        FormatError, match=r"records: there is no such array of sweeps \(`num_sweeps` of a provider\)"
-    ):
-        LidarSweepAggregator("lidar", sweep_path="records")(sample_of(tree))
-    with pytest.raises(FieldValueError, match=r"lidar.points: Points must have a column 5 for the age, got the"):
-        LidarSweepAggregator("lidar", age_column=5)(sample_of(tree))
-    tree["sweeps"][1]["reference_from_lidar"] = np.eye(3)
-    with pytest.raises(FieldValueError, match=r"sweeps\[1\].reference_from_lidar: A matrix must be"):
-        LidarSweepAggregator("lidar")(sample_of(tree))
-    for value in (0.0, np.nan):
-        tree["lidar"]["reference_from_lidar"] = np.full((4, 4), value)
-        with pytest.raises(FieldValueError, match=r"lidar\.reference_from_lidar: The matrix must have an inverse"):
-            LidarSweepAggregator("lidar")(sample_of(tree))
 
 
 # --- masks ----------------------------------------------------------------------------------------------
@@ -489,21 +350,6 @@ def test_masks_against_a_loop_over_cells(seed: int) -> None:
                 assert masks[mask, i, j] == (along <= 0 and across <= 0)
 
 
-@given(SEEDS, st.integers(-9, 9), st.integers(-9, 9))
-@FEW
-def test_masks_move_with_what_they_show(seed: int, cells_x: int, cells_y: int) -> None:
-    tree = bev_sample(np.random.default_rng(seed))
-    settings = {"lines": [[0, 1]], "areas": [2], "boxes": [[0, 1, 5]], "x_range": (-64, 64), "y_range": (-64, 64)}
-    masks = masks_of(tree, **settings)
-    shift = np.array([cells_x, cells_y]) * 0.5
-    moved = bev_sample(np.random.default_rng(seed))
-    moved["map_lines"]["points"] += shift
-    moved["boxes"]["centers"][:, :2] += shift
-    there = masks_of(moved, **settings)
-    different = np.roll(masks, (cells_x, cells_y), (1, 2)) != there
-    assert different.sum() <= 1  # a center on a border
-
-
 def test_nothing_to_draw_and_far_away() -> None:
     tree = bev_sample(np.random.default_rng(0))
     assert not masks_of(tree, lines=[9], boxes=[9]).any()
@@ -513,22 +359,67 @@ def test_nothing_to_draw_and_far_away() -> None:
     assert not masks_of(lines_sample([]), lines=[0], areas=[0]).any()
 
 
-def test_what_masks_refuse() -> None:
-    tree = bev_sample(np.random.default_rng(0))
-    for wrong, told in (
-        ({}, "One of `lines`, `areas` and `boxes` must name a category"),
-        ({"lines": [0], "cell_size": 0.7}, "`x_range` must be a whole multiple of `cell_size` 0.7"),
-        ({"lines": ["a"]}, "`lines` must be"),
-        ({"boxes": [[]]}, "`boxes` must be numbers of categories"),
-        ({"areas": 3}, "`areas` must be numbers of categories"),
-        ({"lines": [0], "mask_path": ()}, "`mask_path` must have at least one name"),
-    ):
-        with pytest.raises(SettingError, match=told):
-            masks_of(tree, **wrong)
-    tree["map_lines"]["points"][3, 0] = np.nan
-    with pytest.raises(FieldValueError, match=r"map_lines.points: Coordinates must be finite numbers"):
-        masks_of(tree, lines=[0])
-    tree = bev_sample(np.random.default_rng(0))
-    tree["map_lines"]["categories"] = np.zeros(2, np.int32)
-    with pytest.raises(FieldValueError, match="one category for each"):
-        masks_of(tree, lines=[0])
+# --- what is refused ------------------------------------------------------------------------------------
+
+OF_SETTINGS: list[tuple[Any, dict[str, Any], str]] = [
+    (LidarDepthMapAdder, {**DEPTH, "strides": {}}, "`strides` must be a dict"),
+    (LidarDepthMapAdder, {**DEPTH, "strides": {"a": 0}}, "`strides['a']` must be a whole number of at least 1"),
+    (LidarDepthMapAdder, {**DEPTH, "image_hw": [4]}, "`image_hw` must be the height and the width of an image"),
+    (LidarDepthMapAdder, {**DEPTH, "image_hw": [4, 0]}, "`image_hw` must be...at least 1 pixel each"),
+    (LidarDepthMapAdder, {**DEPTH, "depth_range": (0, 1)}, "`depth_range` must"),
+    (FutureTrajectoryAdder, {**OF_OBJECTS, "command_name": "c"}, "`command_name` is for the vehicle"),
+    (FutureTrajectoryAdder, {**OF_VEHICLE, "right": "z"}, "`right` must be one of 'x', '-x', 'y', '-y', got 'z'"),
+    (LidarSweepAggregator, {"frame": "ego"}, "`frame` must be one of 'lidar', 'reference'"),
+    (LidarSweepAggregator, {"num_candidates": 0}, "`num_candidates` must be a whole number of at least 1, got 0"),
+    (BEVMaskAdder, GRID, "One of `lines`, `areas` and `boxes` must name a category"),
+    (BEVMaskAdder, {**GRID, "lines": [0], "cell_size": 0.7}, "`x_range` must be a whole multiple of `cell_size`"),
+    (BEVMaskAdder, {**GRID, "lines": ["a"]}, "`lines` must be"),
+    (BEVMaskAdder, {**GRID, "boxes": [[]]}, "`boxes` must be numbers of categories"),
+    (BEVMaskAdder, {**GRID, "areas": 3}, "`areas` must be numbers of categories"),
+    (functools.partial(BEVMaskAdder, ()), {**GRID, "lines": [0]}, "`mask_path` must have at least one name"),
+]
+
+
+@pytest.mark.parametrize(("make", "settings", "words"), OF_SETTINGS)
+def test_settings_that_are_refused(make: Any, settings: Any, words: str) -> None:
+    names = () if isinstance(make, functools.partial) else ("name",)
+    assert_refused(lambda: make(*names, **settings), words)
+
+
+POINTS, LINES = np.zeros((4, 3)), lines_sample([np.zeros((3, 2)), np.zeros((1, 2))])
+EGO, SWEPT = {"future_positions": POINTS, "is_future_known": np.ones(4, bool)}, ("lidar", "reference_from_lidar")
+OF_DEPTHS = LidarDepthMapAdder("matrix", **{**DEPTH, "point_path": "points"})
+OF_LINES = MapLineVectorizer("points", count_name="num_points", vector_name="vectors")
+OF_EGO = FutureTrajectoryAdder("future_positions", **OF_VEHICLE)
+OF_ONE_NAME = FutureTrajectoryAdder("future_positions", **{**OF_VEHICLE, "mask_name": "offsets"})
+OF_SWEEPS, OF_MASKS = LidarSweepAggregator(), BEVMaskAdder("masks", **GRID, lines=[0])
+TREES = {OF_LINES: LINES, OF_MASKS: LINES, OF_EGO: {"ego": EGO}, OF_ONE_NAME: {"ego": EGO}}
+TREES[OF_DEPTHS] = {"points": POINTS, "matrix": np.eye(4)}
+OF_SAMPLES: list[tuple[Any, tuple[Any, ...], Any, str]] = [
+    (OF_DEPTHS, ("points",), POINTS[:, :2], "points: Points must be (P, 3) or have more columns"),
+    (OF_DEPTHS, ("matrix",), np.eye(3), "matrix: A matrix must be (3, 4) or (4, 4)"),
+    (OF_LINES, ("map_lines", "num_points"), np.ones(3, int), "points: There must be as many points as `num_"),
+    (OF_EGO, ("ego", "is_future_known"), np.ones(2, bool), "ego.future_positions: Future places must be (T, 3)"),
+    (OF_ONE_NAME, (), None, "ego.offsets: exists already, so it cannot be added"),
+    (LidarSweepAggregator(sweep_path="x"), (), None, "x: there is no such array of sweeps (`num_sweeps` of a"),
+    (LidarSweepAggregator(age_column=5), (), None, "lidar.points: Points must have a column 5 for the age"),
+    (OF_SWEEPS, ("sweeps", 1, SWEPT[1]), np.eye(3), "sweeps[1].reference_from_lidar: A matrix must be"),
+    (OF_SWEEPS, SWEPT, np.zeros((4, 4)), "lidar.reference_from_lidar: The matrix must have an inverse"),
+    (OF_SWEEPS, SWEPT, np.full((4, 4), np.nan), "lidar.reference_from_lidar: The matrix must have an inverse"),
+    (
+        OF_MASKS,
+        ("map_lines", "points"),
+        np.full((4, 2), np.nan),
+        "map_lines.points: Coordinates must be finite numbers",
+    ),
+    (OF_MASKS, ("map_lines", "categories"), np.zeros(1, np.int32), "one category for each"),
+]
+
+
+@pytest.mark.parametrize(("step", "path", "value", "words"), OF_SAMPLES)
+def test_samples_that_are_refused(step: Any, path: tuple[Any, ...], value: Any, words: str) -> None:
+    tree: Any = copy.deepcopy(TREES.get(step)) or sweeps_sample(np.random.default_rng(0))
+    if path:
+        *groups, name = path
+        functools.reduce(operator.getitem, groups, tree)[name] = value
+    assert_refused(lambda: step(sample_of(tree)), words, FrameworkError)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import re
-import textwrap
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from nvidia.dali import types
+from support.array_samples import group_of
 from support.laws import each_value
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import (
     AffineTransformer,
     BEVBBoxesTransformer3D,
     DataGroupInPathAppliedStep,
+    DataLoader,
     DataProvider,
     HorizontalFlipper,
     ImageDecoder,
@@ -25,6 +30,7 @@ from accvlab.dali_pipeline_framework import (
     UnneededFieldRemover,
     Windows,
     for_each,
+    testing,
 )
 from accvlab.dali_pipeline_framework.errors import FormatError
 from accvlab.dali_pipeline_framework.testing import run_step
@@ -38,16 +44,13 @@ DT = types.DALIDataType
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> DrivingProvider:
-    root = made_drive(tmp_path_factory.mktemp("drive"))
-    settings: dict[str, Any] = {
-        "boxes_2d": True,
-        "lidar": True,
-        "num_future_frames": 2,
-        "num_ego_future_frames": 2,
-    }
-    settings["num_future_frames"] = 0  # no tracks
-    return DrivingProvider(root / "index", root, **settings)
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_drive(tmp_path_factory.mktemp("drive"))
+
+
+@pytest.fixture(scope="module")
+def provider(root: Path) -> DrivingProvider:
+    return DrivingProvider(root / "index", root, boxes_2d=True, lidar=True, num_ego_future_frames=2)
 
 
 def moved() -> SceneTransformer:
@@ -88,114 +91,97 @@ def test_all_that_is_in_the_reference_frame_follows(provider: DrivingProvider) -
     np.testing.assert_allclose(after["boxes"]["sizes"] / before["boxes"]["sizes"], 1.15, atol=0.051)
 
 
-def test_map_lines_would_not_follow() -> None:
-    sample = SampleDataGroup()
-    lines = SampleDataGroup()
-    lines.add_data_field("points", DT.FLOAT, ndim=2)
-    sample.add_data_group_field("map_lines", lines)
-    with pytest.raises(FormatError, match=r"map_lines\.points: does not follow the transformation: request no"):
+BOXES = dict.fromkeys(("centers", "sizes", "yaws"), DT.FLOAT)
+REFUSED = [
+    ("map_lines", {"points": DT.FLOAT}, "map_lines.points: does not follow the transformation: request no"),
+    *(
+        ("boxes", {**BOXES, name: dtype}, f"boxes.{name}: must be FLOAT or FLOAT64 ...got {dtype.name}")
+        for name, dtype in (("centers", DT.INT32), ("yaws", DT.FLOAT16), ("sizes", DT.INT64))
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "words"), REFUSED)
+def test_what_would_not_follow_is_refused(name: str, fields: dict[str, Any], words: str) -> None:
+    def change(given: dict[str, Any]) -> None:
+        sample = group_of(**{name: group_of(**given)})
         moved().check_input_data_format_and_set_output_data_format(sample)
 
-
-@pytest.mark.parametrize(("name", "dtype"), [("centers", DT.INT32), ("yaws", DT.FLOAT16), ("sizes", DT.INT64)])
-def test_fields_of_boxes_of_other_types_are_refused(name: str, dtype: types.DALIDataType) -> None:
-    sample, boxes = SampleDataGroup(), SampleDataGroup()
-    for field in ("centers", "sizes", "yaws"):
-        boxes.add_data_field(field, dtype if field == name else DT.FLOAT)
-    sample.add_data_group_field("boxes", boxes)
-    with pytest.raises(FormatError, match=rf"boxes\.{name}: must be FLOAT or FLOAT64 .*, got {dtype.name}"):
-        moved().check_input_data_format_and_set_output_data_format(sample)
-    boxes.remove_field("yaws")  # of other objects
-    others = SampleDataGroup()
-    others.add_data_group_field("boxes", boxes)
-    moved().check_input_data_format_and_set_output_data_format(others)
+    assert_refused(lambda: change(fields), words, FormatError)
+    if name == "boxes":  # without yaws, of other objects
+        change({field: dtype for field, dtype in fields.items() if field != "yaws"})
 
 
-@pytest.mark.parametrize("make", [ImageResizeCropFlipper, ImageResizer, HorizontalFlipper])
-def test_intrinsics_follow_the_pixels(make: Any, provider: DrivingProvider) -> None:
-    settings: dict[str, Any] = {
-        ImageResizeCropFlipper: {"output_hw": [45, 80], "scale_range": (0.5, 0.5), "flip_prob": 0},
-        ImageResizer: {"output_hw": [45, 80]},
-        HorizontalFlipper: {"prob": 1},
-    }[make]
-    names = () if make is ImageResizeCropFlipper else ("image",)
+@pytest.mark.parametrize(
+    ("step", "settings", "change"),
+    [
+        (ImageResizeCropFlipper, {"scale_range": (0.5, 0.5), "flip_prob": 0}, np.diag([0.5, 0.5, 1])),
+        (functools.partial(ImageResizer, "image"), {}, np.diag([0.5, 0.5, 1])),
+        (functools.partial(HorizontalFlipper, "image"), None, np.array([[-1, 0, 160], [0, 1, 0], [0, 0, 1]])),
+    ],
+)
+def test_intrinsics_follow_the_pixels(step: Any, settings: Any, change: Any, provider: DrivingProvider) -> None:
+    settings = {"prob": 1} if settings is None else {"output_hw": [45, 80], **settings}
     before = provider.get_data(0)
-    scale = np.diag([-1 if make is HorizontalFlipper else 0.5, 1 if make is HorizontalFlipper else 0.5, 1])
-    expected = scale @ before["cameras"][0]["intrinsics"]
-    if make is HorizontalFlipper:
-        expected[0, 2] += 160
-    output = run_step([ImageDecoder(), make(*names, **settings)], before, run="workers").output
-    np.testing.assert_allclose(output["cameras"][0]["intrinsics"], expected)
-    kept = run_step([ImageDecoder(), make(*names, projection_names=(), **settings)], before, run="workers").output
-    np.testing.assert_array_equal(kept["cameras"][0]["intrinsics"], before["cameras"][0]["intrinsics"])
+    intrinsics = before["cameras"][0]["intrinsics"]
+    for names, expected in (({}, change @ intrinsics), ({"projection_names": ()}, intrinsics)):
+        output = run_step([ImageDecoder(), step(**names, **settings)], before, run="workers").output
+        np.testing.assert_allclose(output["cameras"][0]["intrinsics"], expected)
 
 
-def with_matrix(name: str) -> SampleDataGroup:
-    camera, sample = SampleDataGroup(), SampleDataGroup()
-    camera.add_data_field("image", DT.UINT8, ndim=3)
-    camera.add_data_field(name, DT.FLOAT, ndim=2)
-    camera.add_data_field("camera_from_reference", DT.FLOAT64, ndim=2)
-    sample.add_data_group_field_array("cameras", camera, 2)
-    return sample
+def with_matrices(*names: str) -> SampleDataGroup:
+    matrices = {name: (DT.FLOAT, {"ndim": 2}) for name in names}
+    camera = group_of(image=(DT.UINT8, {"ndim": 3}), camera_from_reference=(DT.FLOAT64, {"ndim": 2}), **matrices)
+    return group_of(cameras=(camera, 2))
+
+
+def warned(step: Any, sample: SampleDataGroup, words: str) -> None:
+    with pytest.warns(UserWarning, match=".*".join(map(re.escape, words.split("...")))):
+        step.check_input_data_format_and_set_output_data_format(sample)
+
+
+def resizer(**settings: Any) -> ImageResizer:
+    return ImageResizer("image", output_hw=[4, 6], **settings)
 
 
 @pytest.mark.parametrize("name", ["lidar2img", "projection", "cam_intrinsic", "image_from_ego", "ego_to_image"])
 def test_a_matrix_to_pixels_that_was_not_given_is_a_warning(name: str) -> None:
-    step = ImageResizer("image", output_hw=[4, 6])
-    told = re.escape(f"ImageResizer moves the pixels of ['image'], but not '{name}' beside them")
-    with pytest.warns(
-        UserWarning, match=told + rf".*Pass `projection_names=\['{name}'\]`, or `projection_names=\(\)`"
-    ):
-        step.check_input_data_format_and_set_output_data_format(with_matrix(name))
+    told = f"ImageResizer moves the pixels of ['image'], but not '{name}' beside them..."
+    warned(resizer(), with_matrices(name), f"{told}Pass `projection_names=['{name}']`, or `projection_names=()`")
     for names in (name, ()):
-        given = ImageResizer("image", output_hw=[4, 6], projection_names=names)
-        given.check_input_data_format_and_set_output_data_format(with_matrix(name))
-    step.check_input_data_format_and_set_output_data_format(with_matrix("weights"))
+        resizer(projection_names=names).check_input_data_format_and_set_output_data_format(with_matrices(name))
+    resizer().check_input_data_format_and_set_output_data_format(with_matrices("weights"))
     published = AffineTransformer([4, 6], AffineTransformer.ResizingMode.STRETCH, None, "image")
-    with pytest.warns(UserWarning, match="`projection_matrix_field_names="):
-        published.check_input_data_format_and_set_output_data_format(with_matrix(name))
+    warned(published, with_matrices(name), "`projection_matrix_field_names=")
 
 
 def test_each_matrix_that_stays_is_named_once() -> None:
     """Also next to matrices that are moved, given or by default: the advice names those, too."""
-
-    def given() -> SampleDataGroup:
-        sample = with_matrix("intrinsics")
-        for camera in sample["cameras"].values():
-            camera.add_data_field("lidar2img", DT.FLOAT, ndim=2)
-        return sample
-
-    advice = re.escape("Pass `projection_names=['intrinsics', 'lidar2img']`")
+    told = "but not 'lidar2img' beside them...Pass `projection_names=['intrinsics', 'lidar2img']`"
     for settings in ({}, {"projection_names": "intrinsics"}):
-        step = ImageResizer("image", output_hw=[4, 6], **settings)
-        with pytest.warns(UserWarning, match=rf"but not 'lidar2img' beside them.*{advice}"):
-            step.check_input_data_format_and_set_output_data_format(given())
-        step.check_input_data_format_and_set_output_data_format(given())  # a second warning would be an error
-    ImageResizer(
-        "image", output_hw=[4, 6], projection_names=()
-    ).check_input_data_format_and_set_output_data_format(given())
+        step, sample = resizer(**settings), with_matrices("intrinsics", "lidar2img")
+        warned(step, sample.get_copy(), told)
+        step.check_input_data_format_and_set_output_data_format(sample)  # a second warning would be an error
 
 
 RESIZER = {"output_hw": [45, 80], "scale_range": (0.45, 0.6), "is_kept_inside": True}
 
 
-def windows_of(provider: DrivingProvider, kind: str) -> DataProvider:
-    """The provider, or windows of it that end with the moment, begin with it, or have matrices and boxes too."""
-    if kind == "provider":
-        return provider
-    offsets = [0, 1] if kind == "later" else [-1, 0]
-    names = ["image", "intrinsics", "camera_from_reference"] if kind == "matrices" else ["image"]
-    fields = {f"cameras.{name}": offsets for name in names} | (
-        {"boxes.centers": [-1, 0]} if kind == "boxes" else {}
-    )
-    return Windows(
-        provider, fields, unit="frames", edges="repeat", listed=["boxes.centers"] if kind == "boxes" else ()
-    )
+# Windows that end with the moment, begin with it, or have matrices and boxes too.
+WINDOWS: dict[str, dict[str, list[int]]] = {
+    "earlier": {"image": [-1, 0]},
+    "later": {"image": [0, 1]},
+    "matrices": {name: [-1, 0] for name in ("image", "intrinsics", "camera_from_reference")},
+    "boxes": {"image": [-1, 0], "boxes.centers": [-1, 0]},
+}
 
 
-@each_value(kind=["provider", "earlier", "later", "matrices", "boxes"], is_decoded=[False, True])
+@each_value(kind=["provider", *WINDOWS], is_decoded=[False, True])
 def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str, is_decoded: bool) -> None:
-    frames = windows_of(provider, kind)
+    frames: DataProvider = provider
+    if kind in WINDOWS:
+        listed = ["boxes.centers"] if kind == "boxes" else ()
+        frames = Windows(provider, WINDOWS[kind], unit="frames", edges="repeat", listed=listed)
     samples = [frames.get_data(number) for number in range(4)]
     decode = [ImageDecoder()]
     if is_decoded:
@@ -228,42 +214,23 @@ def test_what_cannot_be_measured_is_told(provider: DrivingProvider) -> None:
     assert all("intrinsics" in failure for failure in measured.failures)
 
 
-def test_check_says_where_boxes_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script = """
-        from accvlab.dali_pipeline_framework import (
-            DataLoader, ImageDecoder, ImageResizeCropFlipper, UnneededFieldRemover, Windows, for_each
-        )
-        from accvlab.driving_data.datasets import DrivingProvider
-        from accvlab.driving_data.testing import made_drive
-
-        def make(without=(), windows=None, steps=None, boxes=True, **settings):
-            root = made_drive({root!r})
-            step = ImageResizeCropFlipper(output_hw=[45, 80], scale_range=(0.45, 0.5), **settings)
-            steps = [ImageDecoder(), for_each("cameras", step), UnneededFieldRemover(without)][:steps]
-            provider = DrivingProvider(root / "index", root, boxes=boxes)
-            if windows:
-                provider = Windows(provider, windows, unit="frames", edges="repeat")
-            return DataLoader(provider, 1, steps=steps, ragged="list", num_workers=0)
-
-        WINDOWS = {"cameras.image": [-1, 0]}
-        good = lambda: make()
-        forgot = lambda: make(projection_names=())
-        windows = lambda: make(windows=WINDOWS)
-        forgot_in_windows = lambda: make(windows=WINDOWS, projection_names=())
-        unmeasured = lambda: make(["intrinsics"])
-        no_steps = lambda: make(steps=0)
-        no_boxes = lambda: make(boxes=False)
-    """
-    path = tmp_path / "loaders.py"
-    path.write_text(textwrap.dedent(script.replace("{root!r}", repr(str(tmp_path / "drive")))))
-    for name in ("good", "windows"):
-        assert main(["check", f"{path}:{name}"]) == 0
-        assert re.search(r"The steps keep boxes on their objects: \d+ images\.", capsys.readouterr().out)
-    for name in ("forgot", "forgot_in_windows"):
-        assert main(["check", f"{path}:{name}"]) != 0
-        assert "The steps part boxes and images, after step 1, " in capsys.readouterr().err
-    whys = {"unmeasured": ".*intrinsics", "no_steps": "there are no steps", "no_boxes": "samples have no boxes"}
-    for name, why in whys.items():
-        assert main(["check", f"{path}:{name}"]) == 0
-        told = f"Whether the steps keep boxes on their objects was not measured: {why}"
-        assert re.search(told, capsys.readouterr().out)
+def test_check_says_where_boxes_part(
+    root: Path, provider: DrivingProvider, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = [ImageDecoder(), for_each("cameras", ImageResizeCropFlipper(**RESIZER))]
+    bad = [ImageDecoder(), for_each("cameras", ImageResizeCropFlipper(projection_names=(), **RESIZER))]
+    without_boxes = DrivingProvider(root / "index", root, boxes=False)
+    monkeypatch.setattr(testing, "check_provider", lambda provider: "")  # as `test_command_line` has it
+    not_measured = "Whether the steps keep boxes on their objects was not measured: "
+    for source, steps, told in (
+        (provider, good, r"The steps keep boxes on their objects: \d+ images\."),
+        (provider, bad, "The steps part boxes and images, after step 1, "),
+        (provider, [*good, UnneededFieldRemover(["intrinsics"])], f"{not_measured}.*intrinsics"),
+        (provider, [], f"{not_measured}there are no steps"),
+        (without_boxes, good, f"{not_measured}samples have no boxes"),
+    ):
+        loader = DataLoader(source, 1, steps=steps, ragged="list", num_workers=0)
+        monkeypatch.setitem(sys.modules, "made", SimpleNamespace(loader=loader))
+        assert main(["check", "made:loader"]) == (steps is bad)
+        output = capsys.readouterr()
+        assert re.search(told, output.err if steps is bad else output.out)

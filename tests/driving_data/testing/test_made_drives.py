@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 from driving_support.driving_data import index_of
 from driving_support.kinds_of_drives import NUSCENES, make_drive
+from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import (
     ArgoverseProvider,
@@ -63,10 +64,8 @@ def test_each_layout_is_opened(layout: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingError, match=r"`layout` must be one of 'index', 'folders', 'nuscenes', .*Did you mean 'nuscenes'"
-    ):
-        made_drive(tmp_path, "nuscene")
+    words = "`layout` must be one of 'index', 'folders', 'nuscenes', ...Did you mean 'nuscenes'"
+    assert_refused(lambda: made_drive(tmp_path, "nuscene"), words)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -111,18 +110,14 @@ def test_a_drive_of_ones_own_is_read_as_it_was(
 
 
 def test_drives_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    drive = index_of_frames(
-        [DrivingFrame(scene="a", time=0.0, cameras={"F": CameraImage(file="f.jpg")}, boxes=[])]
-    )
-    with pytest.raises(
-        SettingError, match="`drive` must be None with the layout 'kitti'; it may be given with inde"
+    frame = DrivingFrame(scene="a", time=0.0, cameras={"F": CameraImage(file="f.jpg")}, boxes=[])
+    drive = index_of_frames([frame])
+    wrong: Any = 5
+    for layout, given, words in (
+        ("kitti", drive, "`drive` must be None with the layout 'kitti'; it may be given with inde"),
+        ("folders", drive, "lacks 'f.jpg'"),
+        ("navsim", drive, "with a lidar for this layout"),
+        ("nuscenes", wrong, "with cameras and boxes, got 5"),
+        ("nuscenes", attrs.evolve(drive, boxes=None), "with cameras and boxes"),
     ):
-        made_drive(tmp_path, "kitti", drive)
-    with pytest.raises(SettingError, match=r"lacks 'f\.jpg'"):
-        made_drive(tmp_path, "folders", drive)
-    with pytest.raises(SettingError, match="with a lidar for this layout"):
-        made_drive(tmp_path, "navsim", drive)
-    with pytest.raises(SettingError, match="with cameras and boxes, got 5"):
-        made_drive(tmp_path, "nuscenes", drive=5)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="with cameras and boxes"):
-        made_drive(tmp_path, "nuscenes", attrs.evolve(drive, boxes=None))
+        assert_refused(partial(made_drive, tmp_path, layout, given), words)

@@ -8,21 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from driving_support.driving_data import write_driving_data
-from support.laws import spread
 from support.videos import make_video, read_numbers
 from support.windows import video_clips
 
-from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    DataProvider,
-    ImageDecoder,
-    SampleDataGroup,
-    VideoFrameDataProvider,
-    Videos,
-    Windows,
-)
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, Videos, Windows
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import QueueProvider
 from accvlab.driving_data.viewing import ViewFields, scene_view, show
 
 
@@ -35,49 +27,15 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-class Queues(DataProvider):
-    """Clips of some frames side by side, each frame a group."""
-
-    def __init__(self, frames: DataProvider, length: int) -> None:
-        self.frames, self.length = frames, length
-
-    def get_number_of_samples(self) -> int:
-        return self.frames.get_number_of_samples() // self.length
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        sample = SampleDataGroup()
-        sample.add_data_group_field_array("frames", self.frames.sample_data_structure, self.length)
-        return sample
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.new_sample()
-        for number in range(self.length):
-            sample["frames"][number] = self.frames.get_data(sample_index * self.length + number)
-        return sample
-
-
-def provider_of(videos: dict[str, Path], kind: str) -> DataProvider:
-    cameras = Videos(cameras=videos)
-    if kind == "stacked, of cameras":
-        return video_clips(cameras, 4)
-    if kind == "stacked":
-        return video_clips(videos["front"], 4)
-    return Queues(VideoFrameDataProvider(cameras if kind == "groups, of cameras" else videos["front"]), 4)
-
-
-KINDS = ["stacked, of cameras", "stacked", "groups, of cameras", "groups"]
-
-
-@spread("kind", KINDS, 3)
+@pytest.mark.parametrize("num_cameras", [1, 2])
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_every_frame_can_be_shown(videos: dict[str, Path], kind: str, is_batch: bool) -> None:
-    provider, fields = provider_of(videos, kind), ViewFields(image="frames" if "stacked" in kind else "image")
+def test_every_frame_can_be_shown(videos: dict[str, Path], num_cameras: int, is_batch: bool) -> None:
+    provider = video_clips(Videos(cameras=videos) if num_cameras == 2 else videos["front"], 4)
     data: Any = provider.get_data(0)
     if is_batch:
         with DataLoader(provider, 2, num_workers=0, output_type="numpy", shuffle=False) as loader:
             data = next(iter(loader))
-    num_cameras = 2 if "cameras" in kind else 1
+    fields = ViewFields(image="frames")
     for frame in range(4):
         view = scene_view(data, frame=frame, fields=fields)
         numbers = [read_numbers(camera.image[None])[0] for camera in view.cameras]
@@ -128,18 +86,19 @@ def test_cameras_of_different_numbers_of_frames(tmp_path: Path) -> None:
         scene_view(sample, frame=3)
 
 
-def test_boxes_are_those_of_each_frame(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_boxes_are_those_of_each_frame(tmp_path: Path, is_batch: bool) -> None:
     frames = DrivingProvider(write_driving_data(tmp_path), tmp_path)
-    clips = Queues(frames, 2)
-    with DataLoader(
-        clips, 1, steps=[ImageDecoder("image", use_device_mixed=True)], num_workers=0, shuffle=False, ragged="list"
-    ) as loader:
-        batch = next(iter(loader))
+    clips, data = QueueProvider(frames, 2), None
+    steps = [ImageDecoder("image", use_device_mixed=True)]
+    with DataLoader(clips, 2, steps=steps, num_workers=0, shuffle=False, ragged="list") as loader:
+        data = next(iter(loader))
+    data = data if is_batch else clips.get_data(1)
     for frame in (0, 1):
-        view, expected = scene_view(batch, frame=frame), scene_view(frames.get_data(frame))
+        view, expected = scene_view(data, 1, frame=frame), scene_view(frames.get_data(frame))
         np.testing.assert_allclose(view.centers, expected.centers)
         assert view.title == expected.title
         for camera, other in zip(view.cameras, expected.cameras, strict=True):
             np.testing.assert_array_equal(camera.image, other.image)
             np.testing.assert_allclose(camera.image_from_reference, other.image_from_reference)
-    show(batch).save(tmp_path / "clip.png")
+    assert len(show(data, sample=1).figure.axes) == 2 * 2 + 1  # the boxes from above once

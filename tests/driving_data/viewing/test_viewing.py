@@ -2,7 +2,6 @@
 
 import itertools
 
-import attrs
 import numpy as np
 import pytest
 from driving_support.driving_data import write_driving_data
@@ -47,105 +46,98 @@ def provider(data):
     return DrivingProvider(*data, lidar=True, boxes_2d=True, map_lines=True)
 
 
-class TestProjection:
-    def of(self, *box, camera=AHEAD):
-        view = CameraView(name="", image=np.zeros((80, 100, 3), np.uint8), image_from_reference=camera)
-        corners = box_corners(*([each] for each in box))
-        return corners[0], box_edges(view, corners)[0]
-
-    def test_of_corners_is_that_of_a_box(self):
-        corners, _ = self.of([10, 2, 1], [4, 2, 1], np.pi / 2)
-        # Turned by a quarter: the length lies along y.
-        assert corners.min(axis=0) == pytest.approx([9, 0, 0.5])
-        assert corners.max(axis=0) == pytest.approx([11, 4, 1.5])
-        assert corners[:4, 1] == pytest.approx([4, 4, 4, 4])  # the front
-
-    def test_of_a_box_ahead_is_exact(self):
-        _, lines = self.of([10, 0, 0], [2, 2, 2], 0)
-        xy = {tuple(np.round(line[end], 6)) for line in lines for end in (0, -1)}
-        front = {(50 + 100 * y / 11, 40 + 100 * z / 11) for y, z in itertools.product((-1, 1), (-1, 1))}
-        back = {(50 + 100 * y / 9, 40 + 100 * z / 9) for y, z in itertools.product((-1, 1), (-1, 1))}
-        assert xy == {tuple(np.round(point, 6)) for point in front | back}
-
-    def test_of_a_box_behind_and_without_a_matrix_shows_nothing(self):
-        assert self.of([-10, 0, 0], [2, 2, 2], 0)[1] == []
-        assert self.of([10, 0, 0], [2, 2, 2], 0, camera=None)[1] == []
-
-    @given(st.floats(-6, 6), st.floats(-3, 3), st.floats(-3.2, 3.2))
-    def test_of_a_box_around_the_camera_stays_in_front(self, x, y, yaw):
-        corners, lines = self.of([x, y, 0], [6, 4, 3], yaw)
-        edges = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4), (0, 4), (1, 5), (2, 6), (3, 7)]
-        edges += [(0, 2), (1, 3)]
-        depths = np.linspace(corners[:, 0][[a for a, _ in edges]], corners[:, 0][[b for _, b in edges]], 33)
-        # Of a line, the part farther than the nearest depth is seen, up to one of 33 points of it.
-        num_seen = (depths > 0.1 + 1e-9).sum(axis=0)
-        assert sorted(map(len, lines)) == sorted(num_seen[num_seen > 1].tolist())
+# --- boxes in images ------------------------------------------------------------------------------------
 
 
-class TestSceneView:
-    def test_of_a_sample(self, provider):
-        view = scene_view(provider.get_data(1), class_names=provider.class_names)
-        assert view.title == "scene-a   frame 1   token frame-1"
-        assert [camera.name for camera in view.cameras] == ["FRONT", "LEFT"]
-        assert view.cameras[1].image.shape == (4, 6, 3)
-        assert view.cameras[1].image.max() == 11
-        camera = provider.get_data(1)["cameras"][0]
-        np.testing.assert_allclose(
-            view.cameras[0].image_from_reference, camera["intrinsics"] @ camera["camera_from_reference"][:3]
-        )
-        assert view.points.shape == (5, 3)
-        assert view.centers.shape == (3, 3)
+def projected(*box, camera=AHEAD):
+    """Corners of a box, and the lines that are drawn of it."""
+    view = CameraView(name="", image=np.zeros((80, 100, 3), np.uint8), image_from_reference=camera)
+    corners = box_corners(*([each] for each in box))
+    return corners[0], box_edges(view, corners)[0]
 
-    @pytest.mark.parametrize("stack_arrays", [False, True])
-    @pytest.mark.parametrize("output_type", ["numpy", "torch"])
-    def test_of_a_batch_is_that_of_its_sample(self, data, output_type, stack_arrays):
-        steps = [ImageDecoder("image", use_device_mixed=True)]
-        provider = DrivingProvider(*data)
-        with DataLoader(
-            provider,
-            3,
-            steps=steps,
-            num_workers=0,
-            output_type=output_type,
-            stack_arrays=stack_arrays,
-            ragged="list",
-        ) as loader:
-            batch = next(iter(loader))
-        view, expected = scene_view(batch, 1), scene_view(provider.get_data(1))
-        assert view.title == expected.title
-        for one, other in zip(view.cameras, expected.cameras, strict=True):
-            assert one.name == other.name
-            np.testing.assert_array_equal(one.image, other.image)
-            np.testing.assert_allclose(one.image_from_reference, other.image_from_reference)
-        np.testing.assert_array_equal(view.centers, expected.centers)
 
-    def test_undoes_a_normalization_that_is_told(self, data):
-        mean, std = [100.0, 110.0, 120.0], [50.0, 60.0, 70.0]
-        plain = DrivingProvider(*data, boxes=False)
-        steps = [
-            ImageDecoder("image", use_device_mixed=True),
-            ImageMeanStdDevNormalizer("image", mean, std, output_layout="CHW"),
-        ]
-        with DataLoader(plain, 1, steps=steps, num_workers=0, output_type="numpy") as loader:
-            batch = next(iter(loader))
-        view = scene_view(batch, image_mean=mean, image_std=std)
-        np.testing.assert_array_equal(view.cameras[1].image, np.full((4, 6, 3), 1))
+def test_corners_are_those_of_a_turned_box():
+    corners, _ = projected([10, 2, 1], [4, 2, 1], np.pi / 2)  # the length lies along y
+    assert corners.min(axis=0) == pytest.approx([9, 0, 0.5])
+    assert corners.max(axis=0) == pytest.approx([11, 4, 1.5])
+    assert corners[:4, 1] == pytest.approx([4, 4, 4, 4])  # the front
 
-    @pytest.mark.parametrize("names", [("",), ("front", "rear")])
-    def test_of_cameras_as_frame_providers_have_them(self, tmp_path, names):
-        for name in names:
-            (tmp_path / "monday" / name).mkdir(parents=True)
-            Image.fromarray(np.full((4, 6, 3), 40 + len(name), np.uint8)).save(
-                tmp_path / "monday" / name / "7.png"
-            )
-        root = FrameFolders(tmp_path, cameras={name: name for name in names}) if names[0] else tmp_path
-        frames = FrameDataProvider(root, timestamp_name="time" if names[0] else None)
-        with DataLoader(
-            frames, 1, steps=[ImageDecoder("image", use_device_mixed=True)], num_workers=0, output_type="numpy"
-        ) as loader:
-            for view in (scene_view(frames.get_data(0)), scene_view(next(iter(loader)))):
-                assert [camera.name for camera in view.cameras] == [*names]
-                assert [camera.image.max() for camera in view.cameras] == [40 + len(name) for name in names]
+
+def test_a_box_is_drawn_where_its_corners_project():
+    _, lines = projected([10, 0, 0], [2, 2, 2], 0)
+    xy = {tuple(np.round(line[end], 6)) for line in lines for end in (0, -1)}
+    places = itertools.product((9, 11), (-1, 1), (-1, 1))
+    assert xy == {tuple(np.round((50 + 100 * y / x, 40 + 100 * z / x), 6)) for x, y, z in places}
+    assert projected([-10, 0, 0], [2, 2, 2], 0)[1] == []  # behind
+    assert projected([10, 0, 0], [2, 2, 2], 0, camera=None)[1] == []
+
+
+@given(st.floats(-6, 6), st.floats(-3, 3), st.floats(-3.2, 3.2))
+def test_a_box_around_the_camera_stays_in_front(x, y, yaw):
+    corners, lines = projected([x, y, 0], [6, 4, 3], yaw)
+    edges = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4), (0, 4), (1, 5), (2, 6), (3, 7)]
+    edges += [(0, 2), (1, 3)]
+    depths = np.linspace(corners[:, 0][[a for a, _ in edges]], corners[:, 0][[b for _, b in edges]], 33)
+    # Of a line, the part farther than the nearest depth is seen, up to one of 33 points of it.
+    num_seen = (depths > 0.1 + 1e-9).sum(axis=0)
+    assert sorted(map(len, lines)) == sorted(num_seen[num_seen > 1].tolist())
+
+
+# --- views ----------------------------------------------------------------------------------------------
+
+
+def first_batch(provider, batch_size, *more, **settings):
+    steps = [ImageDecoder("image", use_device_mixed=True), *more]
+    with DataLoader(provider, batch_size, steps=steps, num_workers=0, ragged="list", **settings) as loader:
+        return next(iter(loader))
+
+
+def test_a_view_of_a_sample(provider):
+    view = scene_view(provider.get_data(1), class_names=provider.class_names)
+    assert view.title == "scene-a   frame 1   token frame-1"
+    assert [camera.name for camera in view.cameras] == ["FRONT", "LEFT"]
+    assert view.cameras[1].image.shape == (4, 6, 3)
+    assert view.cameras[1].image.max() == 11
+    camera = provider.get_data(1)["cameras"][0]
+    np.testing.assert_allclose(
+        view.cameras[0].image_from_reference, camera["intrinsics"] @ camera["camera_from_reference"][:3]
+    )
+    assert view.points.shape == (5, 3)
+    assert view.centers.shape == (3, 3)
+
+
+@pytest.mark.parametrize(("output_type", "stack_arrays"), [("numpy", False), ("torch", True)])
+def test_a_view_of_a_batch_is_that_of_its_sample(data, output_type, stack_arrays):
+    provider = DrivingProvider(*data)
+    batch = first_batch(provider, 3, output_type=output_type, stack_arrays=stack_arrays)
+    view, expected = scene_view(batch, 1), scene_view(provider.get_data(1))
+    assert view.title == expected.title
+    for one, other in zip(view.cameras, expected.cameras, strict=True):
+        assert one.name == other.name
+        np.testing.assert_array_equal(one.image, other.image)
+        np.testing.assert_allclose(one.image_from_reference, other.image_from_reference)
+    np.testing.assert_array_equal(view.centers, expected.centers)
+
+
+def test_a_view_undoes_a_normalization_that_is_told(data):
+    mean, std = [100.0, 110.0, 120.0], [50.0, 60.0, 70.0]
+    normalizer = ImageMeanStdDevNormalizer("image", mean, std, output_layout="CHW")
+    batch = first_batch(DrivingProvider(*data, boxes=False), 1, normalizer, output_type="numpy")
+    view = scene_view(batch, image_mean=mean, image_std=std)
+    np.testing.assert_array_equal(view.cameras[1].image, np.full((4, 6, 3), 1))
+
+
+@pytest.mark.parametrize("names", [("",), ("front", "rear")])
+def test_a_view_of_cameras_as_frame_providers_have_them(tmp_path, names):
+    for name in names:
+        (tmp_path / "monday" / name).mkdir(parents=True)
+        image = Image.fromarray(np.full((4, 6, 3), 40 + len(name), np.uint8))
+        image.save(tmp_path / "monday" / name / "7.png")
+    root = FrameFolders(tmp_path, cameras={name: name for name in names}) if names[0] else tmp_path
+    frames = FrameDataProvider(root, timestamp_name="time" if names[0] else None)
+    for view in (scene_view(frames.get_data(0)), scene_view(first_batch(frames, 1, output_type="numpy"))):
+        assert [camera.name for camera in view.cameras] == [*names]
+        assert [camera.image.max() for camera in view.cameras] == [40 + len(name) for name in names]
 
 
 def of_camera(image):
@@ -173,35 +165,30 @@ def test_what_cannot_be_shown_is_named(given, settings, words):
     assert_refused(lambda: scene_view(given, **settings), words)
 
 
-class TestCameraRows:
-    def test_go_around_the_vehicle(self):
-        degrees = {"F": 0, "FR": -55, "FL": 55, "B": 180, "BL": 110, "BR": -110}
-        cameras = [
-            CameraView(name=name, image=np.zeros((2, 2, 3), np.uint8), bearing=np.deg2rad(bearing))
-            for name, bearing in degrees.items()
-        ]
-        rows = [[camera.name for camera in row] for row in camera_rows(cameras)]
-        assert rows == [["FL", "F", "FR"], ["BL", "B", "BR"]]
+# --- pictures -------------------------------------------------------------------------------------------
 
-    def test_keep_their_order_where_nothing_is_known(self):
-        cameras = [CameraView(name=str(number), image=np.zeros((2, 2, 3), np.uint8)) for number in range(5)]
-        assert [[camera.name for camera in row] for row in camera_rows(cameras)] == [["0", "1", "2"], ["3", "4"]]
+AROUND = {"F": 0, "FR": -55, "FL": 55, "B": 180, "BL": 110, "BR": -110}
+
+
+@pytest.mark.parametrize(
+    ("bearings", "expected"),
+    [(AROUND, [["FL", "F", "FR"], ["BL", "B", "BR"]]), (dict.fromkeys("01234"), [["0", "1", "2"], ["3", "4"]])],
+)
+def test_cameras_go_around_the_vehicle_or_keep_their_order(bearings, expected):
+    image = np.zeros((2, 2, 3), np.uint8)
+    cameras = [
+        CameraView(name=name, image=image, bearing=None if degrees is None else np.deg2rad(degrees))
+        for name, degrees in bearings.items()
+    ]
+    assert [[camera.name for camera in row] for row in camera_rows(cameras)] == expected
 
 
 class TestShow:
-    def view(self, **changes):
-        camera = CameraView(
-            name="FRONT", image=np.zeros((80, 100, 3), np.uint8), image_from_reference=AHEAD, bearing=0.0
-        )
-        view = SceneView(
-            cameras=[camera],
-            centers=np.array([[10.0, 0, 0]]),
-            sizes=np.array([[2.0, 4, 4]]),
-            yaws=np.zeros(1),
-            categories=np.array([0]),
-            class_names=["car"],
-        )
-        return attrs.evolve(view, **changes)
+    def view(self, x=10.0, **changes):
+        image = np.zeros((80, 100, 3), np.uint8)
+        camera = CameraView(name="FRONT", image=image, image_from_reference=AHEAD, bearing=0.0)
+        boxes = {"centers": np.array([[x, 0, 0]]), "sizes": np.array([[2.0, 4, 4]]), "yaws": np.zeros(1)}
+        return SceneView(**{"cameras": [camera], **boxes, **changes})
 
     def test_draws_boxes_where_they_are(self):
         pixels = show(self.view()).pixels().astype(int)
@@ -216,14 +203,13 @@ class TestShow:
         assert columns.max() == pytest.approx(middle + half, abs=4)
 
     def test_says_why_no_image_has_a_box(self):
-        image = np.zeros((80, 100, 3), np.uint8)
-        boxes = {"centers": np.array([[-10.0, 0, 0]]), "sizes": np.ones((1, 3)), "yaws": np.zeros(1)}
-        behind = SceneView(cameras=[CameraView(name="front", image=image, image_from_reference=AHEAD)], **boxes)
-        texts = [each.get_text() for each in show(behind).figure.texts]
-        assert "none of 1 boxes has its center in an image" in texts
-        ahead = attrs.evolve(behind, centers=np.array([[10.0, 0, 0]]))
-        for views in ([ahead], [ahead, behind]):  # of several frames, one has a box
-            assert not any("none of" in each.get_text() for each in show(views).figure.texts)
+        for views, is_said in (
+            ([self.view(-10)], True),
+            ([self.view()], False),
+            ([self.view(), self.view(-10)], False),
+        ):
+            texts = [each.get_text() for each in show(views).figure.texts]
+            assert ("none of 1 boxes has its center in an image" in texts) == is_said
 
     def test_says_that_matrices_are_missing(self, data):
         sample = DrivingProvider(*data).get_data(0)
@@ -239,16 +225,15 @@ class TestShow:
         offsets = {"cameras.image": [-0.5, 0, 0.5]}
         offsets |= {"cameras.timestamp": [-0.5, 0, 0.5]} if known_by == "times" else {}
         windows = Windows(DrivingProvider(*data), offsets, unit="s", edges="repeat", tolerance_s=0.1)
-        with DataLoader(windows, 1, steps=[ImageDecoder()], num_workers=0, ragged="list") as loader:
-            batch = list(loader)[1]
+        sample = windows.get_data(1)
         given = windows if known_by == "windows" else None
         other = "(boxes: other time)" if known_by else "(no boxes: time of the image unknown, give `windows`)"
         for frame in range(3):
             is_now = bool(known_by) and frame == 1
-            cameras = scene_view(batch, frame=frame, windows=given).cameras
+            cameras = scene_view(sample, frame=frame, windows=given).cameras
             assert [camera.image_from_reference is not None for camera in cameras] == [is_now] * 2
             assert [camera.note for camera in cameras] == [other * (not is_now)] * 2
-        labels = [text.get_text() for axes in show(batch, windows=given).figure.axes for text in axes.texts]
+        labels = [text.get_text() for axes in show(sample, windows=given).figure.axes for text in axes.texts]
         assert sum(other in label for label in labels) == (4 if known_by else 6)
 
     @pytest.mark.parametrize(
@@ -297,8 +282,7 @@ class TestShow:
         assert rows.mean() == pytest.approx(pixels.shape[0] - 330 * 0.75, abs=8)
 
     def test_writes_a_file(self, provider, tmp_path):
-        path = show(provider.get_data(0)).save(tmp_path / "sample.png")
-        with Image.open(path) as image:
+        with Image.open(show(provider.get_data(0)).save(tmp_path / "sample.png")) as image:
             assert image.format == "PNG"
         assert show(provider.get_data(0))._repr_png_().startswith(b"\x89PNG")
 
@@ -311,13 +295,12 @@ def test_pictures_that_cannot_be_made_are_named(provider, tmp_path):
     assert_refused(lambda: ViewFields(image=""), "`image`")
 
 
-class TestRecording:
-    def test_is_written(self, provider, tmp_path):
-        pytest.importorskip("rerun")
-        path = save_recording(
-            [provider.get_data(0), provider.get_data(1)], tmp_path / "drive.rrd", class_names=provider.class_names
-        )
-        content = path.read_bytes()
-        assert content.startswith(b"RRF")
-        for entity in (b"scene/boxes", b"scene/lidar", b"cameras/FRONT", b"cameras/LEFT/boxes_2d"):
-            assert entity in content
+def test_a_recording_is_written(provider, tmp_path):
+    pytest.importorskip("rerun")
+    path = save_recording(
+        [provider.get_data(0), provider.get_data(1)], tmp_path / "drive.rrd", class_names=provider.class_names
+    )
+    content = path.read_bytes()
+    assert content.startswith(b"RRF")
+    for entity in (b"scene/boxes", b"scene/lidar", b"cameras/FRONT", b"cameras/LEFT/boxes_2d"):
+        assert entity in content

@@ -192,7 +192,8 @@ def _located(file_system: FileSystem, path: str, reading: RemoteReading) -> tupl
         if _is_stored(zipped):
             start = _start_of_zipped(zipped, read(zipped.header_offset, _ZIP_HEADER.size + len(_name_of(zipped))))
     elif isinstance(getattr(file_system, "tar", None), tarfile.TarFile):
-        member = file_system.tar.getmember(file_system.index[path][2])
+        _, _, *name = file_system.index[path]  # fsspec 2026.9 adds the name; before, the path is the name
+        member = file_system.tar.getmember(name[0] if name else path)
         if member.isreg() and not member.issparse():
             start = _start_of_tarred(
                 file_system.tar, member, read(member.offset, member.offset_data - member.offset)
