@@ -272,7 +272,6 @@ def drawn_here() -> Drawn:
         (Drawing(), {"batch_size": 1, "sampler": SequentialSampler(10)}),
         (torch.utils.data.Subset(Drawing(), range(10)), {"num_workers": 2}),
     ],
-    ids=str,
 )
 def test_what_a_data_set_draws_depends_on_seed_epoch_and_sample(
     drawn_here: Drawn, dataset: Any, arguments: dict[str, Any]
