@@ -18,7 +18,7 @@ from support.loaders import make_loader
 from support.providers import CustomError, FaultyProvider, IndexProvider
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import FormatError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.providers.wrapping_providers import ConcatDataProvider
 from accvlab.dali_pipeline_framework.testing import Finding, check_provider
@@ -139,12 +139,6 @@ def test_there_is_no_sample_out_of_range(index: int) -> None:
 # --- what must agree ------------------------------------------------------------------------------------
 
 
-class NoBlueprint(IndexProvider):
-    @property
-    def sample_data_structure(self) -> Any:
-        return {"index": DT.INT64}
-
-
 INDEXED = ArrayProvider({"index": (DT.INT64, [0]), "gain": (DT.FLOAT, [0.5])})
 OTHERS = ArrayProvider({"index": (DT.INT32, [0]), "pair": (DT.FLOAT, [1])})
 REORDERED = ArrayProvider({"gain": (DT.FLOAT, [0.5]), "index": (DT.INT64, [0])})
@@ -165,11 +159,6 @@ REFUSED = [
         [IndexProvider(3), IndexProvider(0)],
         SettingError,
         "`providers[1]`: The data set is empty: IndexProvider.get_number_of_samples() returned 0. Check",
-    ),
-    (
-        [IndexProvider(), NoBlueprint()],
-        FieldValueError,
-        "`providers[1]`: NoBlueprint.sample_data_structure must be a SampleDataGroup, got dict.",
     ),
     (
         [LabelProvider(None), LabelProvider({"car": 1, "bus": 2, None: -1}), LabelProvider({"bus": 3, None: 0})],
