@@ -78,7 +78,7 @@ class SteeringTrainer(Trainer):
 
     def prediction_step(self, model: nn.Module, inputs: Any, *others: Any, **settings: Any) -> Any:
         """Evaluate a batch: (loss, predictions, labels); labels of padding are not a number."""
-        self._log.write_evaluation(self._training.epoch - 1, inputs)  # it stands at the next one
+        self._log.write_evaluation(self._training.epoch - 1, inputs)  # the loader is in the next epoch
         with torch.no_grad():
             steering = model(inputs["cameras"]["image"])
         labels = inputs["steering"].where(inputs["context"]["is_padding"] == 0, torch.nan)
