@@ -136,7 +136,7 @@ def _standing(drive: Drive) -> Finding:
         return float(np.percentile(moves, 25)) if len(moves) >= FEWEST else np.inf
 
     given = quarter()
-    figure = f"objects: a quarter of {is_judged.sum()} moves by less than {given:.2f} m in the world"
+    figure = f"objects: a quarter of {is_judged.sum()} displacements in the world is at most {given:.2f} m"
     is_start = np.concatenate([[True], np.diff(drive.run) != 0])
     before, after = np.roll(poses, 1, axis=0), np.roll(poses, -1, axis=0)
     before[is_start], after[np.roll(is_start, -1)] = np.nan, np.nan
