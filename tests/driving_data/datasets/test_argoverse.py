@@ -148,14 +148,12 @@ def of_camera(change):
 POSES = "city_SE3_egovehicle.feather"
 ERRORS = {  # the words of the message, and what is changed
     "annotations.feather' has no column 'category'. It has: timestamp_ns": without("annotations.feather:category"),
-    "has no column 'qw'": without(f"{POSES}:qw"),
-    "has no column 'fx_px'": without("intrinsics.feather:fx_px"),
     "column 'category' of ...annotations.feather' must hold texts, got int64": (
         lambda data: setattr(data, "boxes", [(*box[:2], 7, *box[3:]) for box in data.boxes])
     ),
     f"intrinsics of '{LEFT}' must be a matrix of": of_camera(lambda of: of[LEFT].__setitem__(0, 0)),
     f"one row of sensor_name '{LEFT}', got 0. It has: ": of_camera(lambda of: of.update(other=of.pop(LEFT))),
-    "Row 1 of ...egovehicle_SE3_sensor.feather...nan": (
+    "Row 1 of ...egovehicle_SE3_sensor.feather' must have finite numbers as qw...nan": (
         lambda data: data.sensors.update({LEFT: (np.full((3, 3), np.nan), [0, 0, 0])})
     ),
     "Row 3 of ...a pose, whose quaternion has the length 1": lambda data: data.quaternions.__setitem__(3, 0),

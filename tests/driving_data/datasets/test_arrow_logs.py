@@ -136,12 +136,6 @@ class TestSamples:
         assert names_of(provider, 0) == ["vehicle", "pedestrian"]
         assert names_of(provider, 4) == ["regular_vehicle", "pedestrian"]
 
-    def test_are_found_once_where_links_go_in_a_circle(self, tmp_path):
-        ArrowLog().write(tmp_path / "logs")
-        (tmp_path / "logs/again").symlink_to(tmp_path / "logs")
-        (tmp_path / "linked").symlink_to(tmp_path / "logs")
-        assert ArrowLogProvider(tmp_path / "linked").scene_names == ("made_train/log-a",)
-
 
 class TestImages:
     @pytest.mark.parametrize(("compression", "extension"), [(None, ".jpg"), ("zstd", ".png")])
@@ -280,10 +274,7 @@ ERRORS = {  # the words of the message, and what is changed
     ),
     "Row 1 of ...got -5.": of_log(sync={BOXES: [0, -5, 2, 3]}),
     "ego_state_se3.arrow' must have a place of the vehicle near each frame; 4 of 4 frames": of_log(**CLOCK),
-    **{
-        f"a quaternion that is not 0, 7 numbers, got {pose!r}": of_camera(camera_to_imu_se3=pose)
-        for pose in ([0] * 7, [1, 2, 3], "seven..")
-    },
+    "a quaternion that is not 0, 7 numbers, got [1, 2, 3]": of_camera(camera_to_imu_se3=[1, 2, 3]),
     "intrinsics of 'pcam_f0' must be a matrix of finite": of_camera(intrinsics=[0.0, 60.0, 1.0, 1.0, 0.0]),
     "camera.pcam_f0.arrow' cannot be used: ...metadata is {": of_camera(intrinsics=[60.0]),
     "must be pinhole, fisheye_mei or ftheta, got 'orthographic'": of_camera(camera_model="orthographic"),

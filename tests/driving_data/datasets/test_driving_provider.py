@@ -216,11 +216,8 @@ REFUSED_INDICES = {
     ),
     "lines.category: must be in [-1, 1], as `line_categories` has 2 names, got 2": with_number("lines", 2),
     "boxes.center: must have the shape (N, 3), got (7, 3)": with_column("boxes", "center", lambda was: was[:7]),
-    "frames.time: must be an array of float64, got NoneType": with_column("frames", "time", None),
     "frames.time: must be an array of float64, got list": with_column("frames", "time", [1.0, 2.0]),
     "`frames` must be of the class FrameColumns, got None": with_tables(frames=None),
-    "`boxes` must be of the class BoxColumns, got [1]": with_tables(boxes=[1]),
-    "`cameras` must be of the class CameraColumns, got 'CAM_FRONT'": with_tables(cameras="CAM_FRONT"),
 }
 
 
@@ -235,11 +232,8 @@ REFUSED_FIELDS = {
     "`num_future_frames` must be a whole number of at least 0": {"num_future_frames": -1},
     "`reference`": {"reference": "world"},
     "`boxes`": {"boxes": "yes"},
-    "`cameras` must be a list of names, got {'FRONT'}": {"cameras": {"FRONT"}},
-    "`classes` must be a list of names, or a mapping of them, got": {"classes": {"car", "barrier"}},
     "name a class once only, got several times: car": {"classes": ["car", "barrier", "car"]},
     "`classes` must be a text that is not empty, got None": {"classes": {"car": None}},
-    "`classes` must be a text that is not empty, got 3": {"classes": [3]},
     "`image_times` must be a list of seconds, ascending, got (0, -1)": {"image_times": [0, -1]},
     "`ego_history` must be a list of seconds up to 0, ascending, got (-1, 0.5)": {"ego_history": [-1, 0.5]},
     "`ego_future` must be a list of seconds above 0, ascending, got (0, 1)": {"ego_future": [0, 1]},
@@ -344,7 +338,6 @@ INTRINSICS = (
 # What is said, the part that it is of, and what is wrong.
 CASES: dict[str, tuple[str, Callable[[DrivingIndex], DrivingIndex]]] = {
     f"{A}the pose of the vehicle {RIGID}": ("", put("frames", "world_from_ego", (1, 0, 0), 5.0)),
-    f"{A}the pose of the vehicle {RIGID}[[0.0, 0.0": ("", put("frames", "world_from_ego", 1, 0.0)),
     f"{A}the pose of the vehicle {RIGID}[[nan": ("", put("frames", "world_from_ego", 1, np.nan)),
     f"{A}the pose of the lidar {RIGID}": ("", put("frames", "ego_from_base", (1, 2, 3), np.inf)),
     "'frame-0'...the pose of the lidar...(and 4 more frames like it)": ("", scaled("frames", "ego_from_base", -1)),
@@ -353,7 +346,6 @@ CASES: dict[str, tuple[str, Callable[[DrivingIndex], DrivingIndex]]] = {
     f"{A}camera_from_base of 'LEFT' {RIGID}": ("cameras/LEFT", put("cameras", "camera_from_base", (1, 1), 0.0)),
     f"{A}ego_from_camera of 'LEFT' {RIGID}": ("cameras/LEFT", put("cameras", "ego_from_camera", (1, 1), np.nan)),
     f"{A}{INTRINSICS} 0, 0, 1, got [[0.0, ": ("cameras/LEFT", put("cameras", "intrinsics", (1, 1, 0, 0), 0.0)),
-    f"{A}{INTRINSICS}": ("cameras/LEFT", put("cameras", "intrinsics", (1, 1, 1, 1), -1.0)),
     f"{A}{INTRINSICS} 0, 0, 1": ("cameras/LEFT", put("cameras", "intrinsics", (1, 1, 2, 0), 0.5)),
     f"{A}the pose of its lidar record {RIGID}": ("lidar", put("lidar", "world_from_lidar", 1, 0.0)),
     f"{A}a box must be finite numbers with sizes of at least 0 (center, size, quaternion), got [nan, ": (

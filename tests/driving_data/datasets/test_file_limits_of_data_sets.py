@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from support.optional_packages import has
 from support.refusals import assert_too_large_a_file_is_refused, refusal
 
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.driving_data.datasets.arrow_logs import read_points
 from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
 from accvlab.driving_data.datasets.infos.info_files import plain_pickle
 from accvlab.driving_data.datasets.kitti import read_rows
@@ -51,14 +48,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.parametrize("name", READERS)
 def test_files_that_are_too_large(tmp_path: Path, name: str) -> None:
     assert_too_large_a_file_is_refused(tmp_path, READERS[name])
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_pipes_are_not_waited_for(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "meta" / "info.json"
-    path.parent.mkdir()
-    os.mkfifo(path)
-    assert re.search("it is no (regular )?file", refusal(lambda: READERS[name](path)))
 
 
 # --- tables of Arrow ------------------------------------------------------------------------------------------
@@ -99,39 +88,6 @@ class TestArrow:
             message = refusal(lambda path=path, read=read: read(ArrowFile(str(path))))
             assert repr(str(path)) in message
             assert re.search(rf"unpacked it has \d+ bytes, more than the limit of {small}", message)
-
-    def test_points_that_unpack_to_more(self, tmp_path: Path, small: int) -> None:
-        import pyarrow as pa
-        import pyarrow.feather as feather
-
-        batch = pa.record_batch({name: np.zeros(1 << 18, np.float32) for name in "xyz"})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-            stream.write_batch(batch)
-        table = pa.table({"lidar": [sink.getvalue().to_pybytes()]})
-        feather.write_feather(table, str(tmp_path / "a.arrow"), compression="uncompressed")
-        file = ArrowFile(str(tmp_path / "a.arrow"))
-        message = refusal(lambda: read_points(file, "lidar", 0, "xyz"))
-        assert f"The points in row 0 of {str(tmp_path / 'a.arrow')!r}" in message
-        assert f"unpacked it has {3 << 20} bytes, more than the limit of {small}" in message
-
-    @pytest.mark.parametrize(
-        ("compression", "true", "claimed"),
-        [("zstd", 8000, 1 << 42), ("uncompressed", 1000, 1001), ("uncompressed", 1000, 1 << 60)],
-    )
-    def test_what_claims_more_than_it_has(self, tmp_path: Path, compression: str, true: int, claimed: int) -> None:
-        path = self.write(tmp_path / "a.arrow", 1000, compression=compression)
-        content = path.read_bytes()
-        assert struct.pack("<q", true) in content
-        path.write_bytes(content.replace(struct.pack("<q", true), struct.pack("<q", claimed)))
-        reads = (
-            lambda: ArrowFile(str(path)).num_rows,
-            lambda: ArrowFile(str(path)).content("cells", 0),
-            lambda: ArrowFile(str(path)).column("x"),
-            lambda: read_columns(path, {"x": "number"}),
-        )
-        for read in reads if compression == "uncompressed" else reads[2:3]:
-            assert repr(str(path)) in refusal(read)
 
 
 # --- text -----------------------------------------------------------------------------------------------------

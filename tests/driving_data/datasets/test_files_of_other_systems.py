@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from support.laws import spread
 
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.driving_data.datasets import (
-    ArrowLogProvider,
     InfosProvider,
     KittiTrackingProvider,
     LeRobotProvider,
@@ -61,6 +59,9 @@ def test_marks_and_line_ends_of_texts_and_other_files_change_nothing(tmp_path: P
     assert [str(provider.get_data(number)) for number in (0, len(provider) - 1)] == expected
 
 
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 1890\n".encode()
+
+
 @pytest.mark.parametrize(
     ("layout", "name", "make"),
     [
@@ -70,11 +71,15 @@ def test_marks_and_line_ends_of_texts_and_other_files_change_nothing(tmp_path: P
         ("argoverse", "train/log-1/annotations.feather", provider_of_folder),
     ],
 )
-def test_what_is_compressed_is_named(tmp_path: Path, layout: str, name: str, make: Any) -> None:
+def test_what_is_compressed_or_a_pointer_is_named(tmp_path: Path, layout: str, name: str, make: Any) -> None:
     path = made_drive(tmp_path / "drive", layout) / name
-    path.write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(FileError, match=rf"{path}' cannot be read: it is compressed by gzip: unpack it"):
-        make(tmp_path / "drive")
+    for content, words in (
+        (gzip.compress(path.read_bytes()), "it is compressed by gzip: unpack it"),
+        (POINTER, "it is a pointer of Git LFS, .*`git lfs pull`"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(FileError, match=rf"{path}' cannot be read: {words}"):
+            make(tmp_path / "drive")
 
 
 def test_other_encodings_are_named(tmp_path: Path) -> None:
@@ -84,36 +89,9 @@ def test_other_encodings_are_named(tmp_path: Path) -> None:
         NuScenesProvider(tmp_path / "drive", "v1.0-mini")
 
 
-POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 1890\n"
-TABLES = (
-    *("attribute", "calibrated_sensor", "category", "ego_pose", "instance", "log", "map", "sample"),
-    *("scene", "sensor", "sample_annotation", "sample_data", "visibility"),
-)
-DATA_SETS: dict[str, Callable[[Path], object]] = {
-    "infos.pkl": lambda root: InfosProvider(root / "infos.pkl", root),
-    "v1.0-mini/sample.json": lambda root: NuScenesProvider(root, "v1.0-mini"),
-    "meta/info.json": lambda root: LeRobotProvider(root),
-    "log/sync.arrow": lambda root: ArrowLogProvider(root / "log"),
-}
-
-
-@pytest.mark.parametrize("name", DATA_SETS)
-def test_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(POINTER)
-    for table in TABLES if path.suffix == ".json" else ():
-        path.with_name(f"{table}.json").write_text(POINTER)
-    with pytest.raises(
-        FileError,
-        match=rf"{path.parent}/\w+{path.suffix}' cannot be read: it is a pointer of Git LFS, .*`git lfs pull`",
-    ):
-        DATA_SETS[name](tmp_path)
-
-
-def test_of_images_that_a_pickle_names(tmp_path: Path) -> None:
+def test_images_that_are_pointers_are_named(tmp_path: Path) -> None:
     made_drive(tmp_path, "infos")
     for path in tmp_path.glob("samples/*/*.jpg"):
-        path.write_text(POINTER)
+        path.write_bytes(POINTER)
     with pytest.raises(FileError, match=r"0\.jpg' cannot be read: it is a pointer of Git LFS, .*`git lfs pull`"):
         InfosProvider(tmp_path / "infos.pkl", tmp_path, boxes_convention="w,l,h,-yaw-pi/2").get_data(0)

@@ -5,7 +5,6 @@ import shutil
 import numpy as np
 import pytest
 from driving_support.kitti import (
-    LABELS,
     NUM_FRAMES,
     P2,
     P3,
@@ -21,7 +20,6 @@ from driving_support.kitti import (
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiOdometryProvider, KittiTrackingProvider
@@ -134,14 +132,12 @@ class TestTracking:
         ("file", "before", "after", "words"),
         [
             ("label_02", "0 5 Car 0", "0 5 Car", "Line 1 of ...label_02/0000.txt' must have 16 or 17 numbers"),
-            ("label_02", "10.5", "ten", "Line 1 of ...must have 16 or 17 numbers (a label, ...ten"),
             ("label_02", "4.25", "-1", "a box must be finite numbers with sizes of at least 0"),
             ("label_02", "0 5 Car", "9 5 Car", "Line 1 of ...a label of the frames 0 to 3, got one of the fra"),
             ("calib", "Tr_velo_cam", "Tr_other", "has no Tr_velo_cam, Tr_velo_to_cam. It has: P0, P1"),
             ("calib", "P2: 7", "P2: x", "P2 in ...must have 12 numbers (a matrix of 3 x 4), got 'x"),
             ("calib", "P2: 7", "P2: -7", "P2 in ...must be a projection"),
             ("calib", "R_rect 9", "R_rect 5", "R_rect in ...must be a rotation"),
-            ("calib", "R_rect 9", "R_rect 1 9", "R_rect in ...must have 9 numbers"),
             ("oxts", "\n", " ", "Line 1 of ...oxts/0000.txt"),
         ],
     )
@@ -169,18 +165,6 @@ class TestTracking:
         words = f"image_02/0000' has two files of the frame 1: ...{name}...Remove one"
         assert_refused(lambda: KittiTrackingProvider(tmp_path), words, FileError)
         assert len(KittiTrackingProvider(tmp_path, cameras=["image_03"])) == 4
-
-    def test_a_part_that_could_not_be_read_replaces_the_index_when_it_can_be(self, tmp_path, monkeypatch):
-        root = write_tracking(tmp_path)
-        (root / "label_02/0000.txt").write_text(LABELS + "\n" * 50_000)
-        with monkeypatch.context() as limited:
-            limited.setattr(file_limits.FILE_BYTES, "most", 50_000)
-            assert KittiTrackingProvider(root, boxes=False).class_names == ()
-            assert_refused(lambda: KittiTrackingProvider(root), "label_02/0000.txt", FileError)
-        provider = KittiTrackingProvider(root)
-        assert len(provider.get_data(0)["boxes"]["centers"]) == 2
-        assert "left_out" not in provider.origin
-        assert KittiTrackingProvider(root, boxes=False).class_names == provider.class_names
 
 
 POSE = "1 0 0 0 0 1 0 0 0 0 1 0\n"
@@ -255,22 +239,6 @@ class TestOdometry:
         for settings in ({"lidar": True}, {"reference": "lidar"}):
             words = "calib.txt' has no Tr, ...It has: P0"
             assert_refused(lambda given=settings: KittiOdometryProvider(tmp_path, **given), words, FileError)
-
-    def test_what_is_not_requested_need_not_be_there(self, tmp_path):
-        write_odometry(tmp_path)
-        write_odometry(tmp_path, "01")
-        (tmp_path / "sequences/01/calib.txt").unlink()
-        path = tmp_path / "sequences/00/calib.txt"
-        path.write_text(path.read_text().replace("P2: 7", "P2: -7"))
-        wanted = {"scenes": ["00"], "cameras": [], "lidar": True}
-        provider = KittiOdometryProvider(tmp_path, **wanted)
-        assert (provider.scene_names, len(provider.get_data(0)["lidar"]["points"])) == (("00",), 5)
-        for name, words in (
-            ("scenes", "01/calib.txt' cannot be read"),
-            ("cameras", "P2 in ...must be a projection"),
-        ):
-            given = {**wanted, name: None}
-            assert_refused(lambda given=given: KittiOdometryProvider(tmp_path, **given), words, FileError)
 
 
 class TestTrackingThatLacksSomething:

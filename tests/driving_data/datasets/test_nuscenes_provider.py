@@ -14,7 +14,7 @@ from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import NuScenesProvider
 from accvlab.driving_data.datasets.nuscenes import tables
-from accvlab.driving_data.datasets.nuscenes.splits import DETECTION_CLASSES, scenes_of_split
+from accvlab.driving_data.datasets.nuscenes.splits import DETECTION_CLASSES
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +79,6 @@ class TestScenes:
             (tmp_path / "mine.txt").write_text(content)
             assert opened(copy, tmp_path, split=tmp_path / "mine.txt").scene_names == ("scene-0061",)
 
-    def test_follow_the_official_numbers(self):
-        counts = {name: len(scenes_of_split(name)) for name in ("train", "val", "test", "mini_train", "mini_val")}
-        assert counts == {"train": 700, "val": 150, "test": 150, "mini_train": 8, "mini_val": 2}
-        assert scenes_of_split("mini_val") == ("scene-0103", "scene-0916")
-
     @pytest.mark.parametrize(
         ("settings", "words"),
         [
@@ -92,10 +87,7 @@ class TestScenes:
             ({"split": "train", "scenes": ["scene-0001"]}, "give one of them"),
             ({"classes": ["vehicle.cars"]}, "no category 'vehicle.cars'...Did you mean 'vehicle.car'"),
             ({"classes": ["pedestrain"]}, "Did you mean 'pedestrian'...Classes of detection: car, ...vehicle.car"),
-            ({"classes": {"pedestrain": "person"}}, "'pedestrain'...Did you mean 'pedestrian'"),
             ({"classes": ["car", "vehicle.car"]}, "gives the category 'vehicle.car' to two classes, 'car' and "),
-            ({"classes": ["car", "pedestrian", "car"]}, "name a class once only, got several times: car"),
-            ({"classes": "car"}, "`classes` must be a list of names, got one: write ['car']"),
             ({"classes": "detections"}, "`classes` must be one of 'detection', got 'detections'"),
             ({"frames": "LIDAR"}, "`frames` must be 'keyframes' or ...got 'LIDAR'"),
             ({"can_bus": True}, "can_bus: the data set has none"),
@@ -287,12 +279,9 @@ class TestTables:
         [
             ("calibrated_sensor", {"camera_intrinsic": [[1, 0], [0, 1]]}, "3 x 3 finite...camera_intrinsic"),
             ("calibrated_sensor", {"camera_intrinsic": [[1, 0, 0]] * 3}, "that can be inverted"),
-            ("calibrated_sensor", {"camera_intrinsic": [[float("nan")] * 3] * 3}, "3 x 3 finite"),
-            ("calibrated_sensor", {"camera_intrinsic": "none"}, "of CAM_FRONT, must have 3 x 3"),
             ("calibrated_sensor", {"rotation": [0, 0, 0, 0]}, "quaternion that is not 0 as rotation, got [0.0"),
             ("calibrated_sensor", {"rotation": [1, 0, 0]}, "must have 4 numbers, w first as rotation"),
             ("calibrated_sensor", {"translation": [0, float("inf"), 0]}, "finite translation"),
-            ("ego_pose", {"rotation": [0, 0, 0, 0]}, "quaternion that is not 0"),
             ("sample_annotation", {"translation": None}, "must have 3 numbers as translation, got None"),
             ("sample_annotation", {"size": [1, -1, 1]}, "size of numbers of at least 0, got"),
             ("sample_data", {"is_key_frame": "False"}, "true or false as is_key_frame, got 'False'"),

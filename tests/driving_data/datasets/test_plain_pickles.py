@@ -206,20 +206,6 @@ def test_arrays_of_a_column_are_joined_at_once_or_not_at_all(places: list[int], 
         np.testing.assert_array_equal(flat, np.concatenate([array.ravel() for array in arrays]))
 
 
-@pytest.mark.parametrize(
-    ("shape", "content"),
-    [((2,), bytes(8)), ((-1, -1), bytes(8)), ((1,), "12345678"), ([1], bytes(8)), ((1,), bytes(7))],
-)
-def test_columns_with_a_damaged_array_are_not_joined(shape: Any, content: Any) -> None:
-    first, second = unpickled(io.BytesIO(pickle.dumps([np.zeros(1), np.ones(1)])))
-    _, _, dtype, _, _ = list.pop(second)
-    second.append((1, shape, dtype, False, content))
-    assert joined_arrays([first, second]) is None
-    assert joined_arrays([first, first]) is not None
-    list.append(first, list.__getitem__(first, 0))
-    assert joined_arrays([first, first]) is None  # set twice
-
-
 SOURCE = pickle.dumps(VALUES, 4)
 OPCODES = bytes(
     code

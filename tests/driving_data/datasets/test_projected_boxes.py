@@ -14,20 +14,6 @@ def projected(center, size, rotation=(1, 0, 0, 0), wh=WH):
     return project_boxes([center], [size], [rotation], AHEAD[np.newaxis], INTRINSICS[np.newaxis], [wh])
 
 
-def test_a_box_in_front_of_the_camera_is_around_its_near_side():
-    found = projected((1, 0, 10), (2, 2, 2))
-    np.testing.assert_allclose(found.box, [[40, 24 - 50 / 9, 40 + 100 / 9, 24 + 50 / 9]])
-    np.testing.assert_allclose(found.center, [[45, 24]])
-    np.testing.assert_allclose(found.depth, [10])
-    assert found.is_seen.tolist() == [True]
-
-
-def test_only_corners_in_front_of_the_camera_count():
-    # Half of the box is behind the camera: what is left is the far side.
-    found = projected((0, 0, 1), (1, 1, 4))
-    np.testing.assert_allclose(found.box, [[40 - 25 / 3, 24 - 25 / 3, 40 + 25 / 3, 24 + 25 / 3]])
-
-
 def turn(first, second, third):
     (ax, ay), (bx, by) = np.subtract(second, first), np.subtract(third, second)
     return ax * by - ay * bx

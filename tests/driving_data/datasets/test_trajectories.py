@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.ego_motion import SmoothTrajectory, places_around, spline_slopes
-from accvlab.driving_data.datasets.driving.poses import Trajectory, half_period, last_before, require_ascending
+from accvlab.driving_data.datasets.driving.poses import Trajectory, last_before
 
 steps = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 
@@ -43,12 +42,6 @@ def test_the_second_derivative_has_no_steps(gaps, seed):
     np.testing.assert_allclose(second_at_end[:-1], second_at_start[1:], atol=1e-8)
     third = (second_at_end - second_at_start) / width
     np.testing.assert_allclose(third[[0, -1]], third[[1, -2]], atol=1e-8)
-
-
-def test_few_places_are_a_point_a_line_a_parabola():
-    assert spline_slopes(np.array([3.0]), np.ones((1, 3))).tolist() == [[0, 0, 0]]
-    np.testing.assert_allclose(spline_slopes(np.array([0.0, 2]), np.array([[0.0], [3]])), [[1.5], [1.5]])
-    np.testing.assert_allclose(spline_slopes(np.array([0.0, 1, 3]), np.array([[0.0], [1], [9]])), [[0], [2], [6]])
 
 
 def test_it_passes_through_its_places_and_stays_at_its_ends():
@@ -107,16 +100,3 @@ class TestTrajectory:
         found = Trajectory(times, known).at([5, 10, 30, 99])
         np.testing.assert_array_equal(found, known[[0, 0, 3, 3]])
         assert Trajectory(times[:1], known[:1]).at(np.zeros((2, 3))).shape == (2, 3, 3, 4)
-
-
-def test_half_period_is_that_of_most():
-    assert half_period(np.array([0, 10, 20, 70])) == 5
-    assert half_period(np.array([3])) == np.inf
-
-
-def test_times_that_go_back_are_named_with_their_row():
-    require_ascending(np.array([1, 1, 2]), "times")
-    with pytest.raises(FileError, match=r"a.txt: times must ascend, got 1 and then 1 \(row 1\)"):
-        require_ascending(np.array([1, 1, 2]), "a.txt", strictly=True)
-    with pytest.raises(FileError, match=r"a.txt: times must not go back, got 5 and then 2 \(row 2\)"):
-        require_ascending(np.array([1, 5, 2]), "a.txt")

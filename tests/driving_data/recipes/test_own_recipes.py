@@ -176,6 +176,7 @@ LACKING: list[tuple[tuple[Any, Any], dict[str, Any], str]] = [
     (OF_DRIVE["bevformer"], {"can_bus": True, "cameras": ()}, "cameras: there must be at least one"),
     ((BEVFUSION, SWEPT), {"reference": "ego"}, "lidar: must be True...reference: must be 'lidar', is 'ego'"),
     ((BEVFUSION, SWEPT), {"lidar": True}, SWEEPS),
+    (OF_DRIVE["streampetr"], {"reference": "ego"}, "reference: must be 'lidar', as in the data set, is 'ego'"),
     (OF_DRIVE["detection_2d"], {}, "boxes_2d: must be True, is False"),
     ((SPARSEDRIVE, SparseDriveSettings(classes=("car", "barier"))), {"classes": ["car", "barrier"]}, PLANNED),
     ((STREAMPETR, Detection2DSettings()), {}, "`settings` must be StreamPETRSettings, got Detection2DSettings"),
