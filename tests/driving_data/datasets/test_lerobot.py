@@ -553,8 +553,6 @@ def test_fields_that_are_not_wanted_are_not_read(tmp_path: Path, version: str) -
 
 # --- depth and colors ---------------------------------------------------------------------------------------
 
-DEPTH = "observation.images.depth"
-
 
 def _add_depth(root: Path, *, pixel_format: str = "gray12le", **info: Any) -> None:
     """Make the rear camera one of depth, whose codes are 100 times the number of the row, and its place."""
