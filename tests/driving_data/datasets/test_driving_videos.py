@@ -19,8 +19,6 @@ from driving_support.clip_data import (
     write_physical_ai,
 )
 from support.arrays import encoded_image, gradient
-from support.gpu_definitions import checked_by_dali, pretend_gpus
-from support.loaders import pipeline_of
 from support.refusals import assert_refused
 from support.videos import make_video, read_numbers
 
@@ -61,13 +59,6 @@ def test_files_hold_the_frames(clips: Path) -> None:
             batches[images] = [batch["cameras"][0]["image"] for batch in loader]
     assert all(map(np.array_equal, batches["encoded"], batches["decoded"]))
     assert sorted(read_numbers(np.concatenate(batches["encoded"]))) == [*range(len(provider))]
-
-
-def test_the_rig_is_decoded_by_one_operator_of_a_gpu(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_gpus(monkeypatch)
-    provider = PhysicalAiProvider(clips, images="encoded")
-    loader = DataLoader(provider, 2, steps=[VideoDecoder("image")], num_workers=0, device_id=0)
-    assert checked_by_dali(pipeline_of(loader)).names["mixed", "decoders__Video"] == 1
 
 
 def test_a_first_video_that_is_bad_fails_only_its_samples(tmp_path: Path) -> None:

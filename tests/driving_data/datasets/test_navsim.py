@@ -213,9 +213,6 @@ LOGS = {
     "The log '...pkl' must be a list of frames, got a dict. ": lambda frames: {"infos": frames},
     "'timestamp' of '...pkl': times must ascend, got ...and then ...(row 1). ": lambda frames: frames[::-1],
     "The frame 0 ...['roadblock_ids'] must be a list, got 3. ": changed(0, roadblock_ids=3),
-    "The frame 0 ...['anns']['gt_names'] must be a list, got 3. ": changed(
-        0, anns={"gt_boxes": [], "gt_names": 3}
-    ),
     "holds `re._compile`": changed(0, token=re.compile("a")),
 }
 CLOUDS = {
