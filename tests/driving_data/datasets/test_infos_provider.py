@@ -525,6 +525,24 @@ class TestLessUsual:
         expected = [number_of.setdefault(one, len(number_of)) for one in SCENES.boxes.instance.tolist()]
         np.testing.assert_array_equal(index_of(provider).boxes.instance, expected)
 
+    def test_calibrations_that_frames_share(self, opened):
+        """Converters store an object of many frames once; copies of it are read as the same."""
+        content, layout = pickle_content(SCENES, "uniad"), {"boxes_convention": LAYOUT_OF["uniad"]}
+        infos = content["infos"]
+        for name in CAMERAS:
+            first = infos[0]["cams"][name]
+            for info in infos:
+                info["cams"][name] |= {
+                    key: first[key] for key in ("sensor2ego_rotation", "sensor2ego_translation")
+                }
+        infos[5]["cams"]["CAM_BACK"]["sensor2ego_translation"] = [1.0, 2, 3]
+        copies = {**content, "infos": [copy.deepcopy(info) for info in infos]}
+        shared, copied = (index_of(opened(each, **layout)).cameras for each in (content, copies))
+        assert_same_columns(shared, copied, "intrinsics ego_from_camera camera_from_base")
+        infos[0]["cams"]["CAM_BACK"]["sensor2ego_rotation"][0] = np.nan
+        words = "infos[0] ...CAM_BACK']: the pose of the camera must be"
+        assert_refused(lambda: opened(content, **layout), words, FileError)
+
     def test_boxes_of_nine_columns(self, opened):
         def join(infos):
             for info in infos:
