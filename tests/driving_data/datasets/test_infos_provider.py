@@ -539,8 +539,8 @@ class TestLessUsual:
         copies = {**content, "infos": [copy.deepcopy(info) for info in infos]}
         shared, copied = (index_of(opened(each, **layout)).cameras for each in (content, copies))
         assert_same_columns(shared, copied, "intrinsics ego_from_camera camera_from_base")
-        infos[0]["cams"]["CAM_BACK"]["sensor2ego_rotation"][0] = np.nan
-        words = "infos[0] ...CAM_BACK']: the pose of the camera must be"
+        infos[5]["cams"]["CAM_BACK"]["sensor2ego_translation"][0] = np.nan
+        words = "infos[5] ...CAM_BACK']: the pose of the camera must be"
         assert_refused(lambda: opened(content, **layout), words, FileError)
 
     def test_boxes_of_nine_columns(self, opened):
