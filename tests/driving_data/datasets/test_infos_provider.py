@@ -427,6 +427,7 @@ class TestRefused:
             ([{"image": {}, "point_cloud": {"lidar_sequence": "segment-1"}}], "is one of Waymo, ...py1"),
             (data_list(dataset="Waymo_Open", CLASSES=["Car"]), "one of Waymo"),
             (data_list(DATASET="KITTI"), "KittiTrackingProvider"),
+            (data_list({"images": {"R0_rect": [], "CAM2": {}}}), "is one of KITTI's object"),
             (data_list({"images": {"CAM_SIDE_LEFT": {}}, "timestamp": 1}), "is one of Waymo"),
             ({"Car": [{"name": "Car", "box3d_lidar": [0] * 7}]}, "a database of objects"),
             ({"data": [], "meta": {}}, "must be a dict with the key 'infos' or 'data_list'"),
