@@ -234,7 +234,8 @@ def test_height_and_width_are_padded_and_told_in_any_layout() -> None:
 
 @pytest.mark.parametrize(("fields", "before"), [(FILE, [DECODE]), (UNDECLARED, [RESIZE, FLIP])])
 def test_fractions_are_not_for_images_in_0_255(fields: Any, before: list[PipelineStepBase]) -> None:
-    fractions = ImageMeanStdDevNormalizer("image", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    mean, std_dev = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    fractions = ImageMeanStdDevNormalizer("image", mean, std_dev)
     with pytest.warns(UserWarning, match="^ImageMeanStdDevNormalizer") as caught:
         assert content_after(fields, *before, fractions) == content_after(fields, *before, NORMALIZE)
     assert [str(each.message) for each in of_product(caught)] == [
@@ -242,7 +243,9 @@ def test_fractions_are_not_for_images_in_0_255(fields: Any, before: list[Pipelin
         "images with values 0..1, but the values are 0..255. Multiply both by 255: mean=[123.675, 116.28, "
         "103.53], std_dev=[58.395, 57.12, 57.375], or put ImageRange01Normalizer before."
     ]
-    assert folded(fields, [*before, RANGE, fractions])  # a warning would be an error
+    # Another warning would be an error.
+    assert folded(fields, [*before, fractions])
+    assert folded(fields, [*before, RANGE, ImageMeanStdDevNormalizer("image", mean, std_dev)])
 
 
 @pytest.mark.parametrize(
