@@ -29,13 +29,10 @@ from accvlab.dali_pipeline_framework import (
     ImageToTileSizePadder,
     PaddingToUniform,
     PhotoMetricDistorter,
-    SampleDataGroup,
     TensorSizeAdder,
     VideoDecoder,
     Windows,
 )
-from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
-from support.array_samples import group_of
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
 from support.reader_data import frame_folders
 from support.windows import video_clips
@@ -110,35 +107,6 @@ def _frames(folder: Path) -> Path:
     return (
         folder / "frames" if (folder / "frames").exists() else frame_folders(folder / "frames", {"a": 7, "b": 5})
     )
-
-
-class _Drive(DataProvider):
-    """The photographs of a rig as one sequence, declared as files."""
-
-    sequence_lengths = (4,)
-
-    def __init__(self) -> None:
-        self._rig = rig_provider()
-
-    def get_number_of_samples(self) -> int:
-        return 4
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        image = (DT.UINT8, {"ndim": 1, "content": ENCODED_IMAGE})
-        return group_of(cameras=(group_of(image=image, gain=DT.FLOAT), NUM_CAMERAS))
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample, given = self.new_sample(), self._rig.get_data(sample_index)
-        for number, camera in sample["cameras"].items():
-            camera["image"], camera["gain"] = (given["cameras"][number][name] for name in ("image", "gain"))
-        return sample
-
-
-def _windows(folder: Path) -> dict[str, Any]:
-    source = Windows(_Drive(), {"image": [-2, -1, 0], "gain": [0, 1]}, unit="frames", edges="repeat")
-    steps = [decoder(), ImageResizer("image", output_hw=[48, 96], mode="stretch")]
-    return {"source": source, "batch_size": 2, "steps": steps, "stack_arrays": True}
 
 
 def _clips(folder: Path) -> dict[str, Any]:
@@ -226,7 +194,6 @@ CASES: dict[str, GpuCase] = {
     ),
     "pad different sizes": GpuCase(_rig(decoder, lambda: PaddingToUniform("image", 0), ragged="list")),
     "different sizes": GpuCase(_rig(decoder, ragged="list")),
-    "windows": GpuCase(_windows),
     "frame sequences": GpuCase(_clips, "frames", mean=0.0, share=0.0),
     "encoded videos, H.264": GpuCase(_encoded_videos("libx264", "mp4"), "frames", mean=3.0, share=0.05),
     "encoded videos, HEVC": GpuCase(_encoded_videos("libx265", "mp4"), "frames", mean=3.0, share=0.05),

@@ -11,7 +11,6 @@ import pytest
 from nvidia.dali import types
 from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient
-from support.draws import ConditionalDrawer
 from support.providers import NumberProvider
 from support.random_steps import filled
 from support.steps import KeepsFormat
@@ -87,14 +86,6 @@ class TestRunStep:
         assert run.layouts == {"cameras[0].image": "CHW"}
         with pytest.raises(FormatError, match=r"cameras\[1\]: the sample has no such data field"):
             run_step(NeedsLayout(), rig, layouts={("cameras", 1): "HWC"})
-
-    def test_conditionals(self) -> None:
-        step = ConditionalDrawer(UniformDraw("coin"))
-        sides = [
-            run_step(step, sample(1), draws={"coin": coin}, enable_conditionals=True).output["side"].item()
-            for coin in (0.25, 0.75)
-        ]
-        assert sides == [-1, 1]
 
     @pytest.mark.gpu
     def test_on_the_gpu(self) -> None:
