@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from disturbed_loaders import AT_THE_LATEST_S, loader_of, stream
+from loader_processes import end_loader
 from support.fault_providers import DeadlyProvider, ImageProvider
 from support.inputs import NumberIterable
 from support.laws import each_value
@@ -152,6 +153,10 @@ def test_stacks_are_logged_where_no_batch_comes(
     assert len(re.findall(r"Worker process \d+", first)) == 2
     assert "in next_batch" in first  # of the main thread
     assert 1 <= len(more) <= 3  # after 0.6, 1.2 and 2.4 s
+
+
+def test_spawned_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    end_loader(tmp_path, "spawn", "SIGKILL")
 
 
 # --- inputs that cannot be positioned -------------------------------------------------------------------
