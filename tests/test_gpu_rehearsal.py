@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
 from support.child_processes import run_process
+from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 
@@ -34,3 +36,14 @@ def test_dali_accepts_the_graphs_of_all_tests_marked_gpu() -> None:
     failed = re.findall(r"^FAILED .*::(\w+)", finished.stdout, re.MULTILINE)
     assert sorted(failed) == sorted(WITHOUT_A_GRAPH), finished.stdout + finished.stderr
     assert int(re.findall(r"(\d+) passed", finished.stdout)[-1]) > 100
+
+
+@pytest.mark.wide
+@needs_compiler
+def test_other_tests_fork_workers_beside_a_driver_as_make_runs_them(tmp_path: Path) -> None:
+    hidden = dict(re.findall(r'^HIDDEN := (\w+)="(.*)"$', (ROOT / "Makefile").read_text(), re.MULTILINE))
+    environment = {**os.environ, **make_stand_in_driver(tmp_path, [(9, 0)]), **hidden}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
+    command += [f"{ROOT}/tests/dali_pipeline_framework/engine/test_devices.py", "-k", "nothing_is_said"]
+    finished = run_process(command, cwd=ROOT, env=environment)
+    assert re.search(r"^2 passed", finished.stdout, re.MULTILINE), finished.stdout + finished.stderr
