@@ -150,7 +150,6 @@ class GpuCase:
         levels: Size of one level of 255 in that field.
         mean: Largest mean difference to the CPU, in levels.
         share: Largest share of values that differ by more than 8 levels.
-        like: Name of the case to compare with, where the CPU cannot make it.
     """
 
     make: Callable[[Path], dict[str, Any]]
@@ -158,11 +157,10 @@ class GpuCase:
     levels: float = 1.0
     mean: float = 2.0
     share: float = 0.01
-    like: str = ""
 
     def reference(self, folder: Path, **arguments: Any) -> DataLoader:
         """Make the loader that shows on the CPU what is right."""
-        return (CASES[self.like] if self.like else self).loader(folder, None, **arguments)
+        return self.loader(folder, None, **arguments)
 
     def loader(self, folder: Path, device_id: int | None, **arguments: Any) -> DataLoader:
         """Make the loader; all steps are in the graph, on the CPU as well."""

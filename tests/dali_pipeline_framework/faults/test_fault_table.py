@@ -21,6 +21,7 @@ _OUT_OF_MEMORY = "memory ran out, which the kernel has counted"
 WRITE = "run `tests/dali_pipeline_framework/faults/fault_table.py`, which writes the table"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "fault",
     [
