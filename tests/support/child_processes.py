@@ -14,7 +14,7 @@ import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 # What they fork has their command line.
 _SERVERS = (b"multiprocessing.forkserver", b"support/script_server.py")
@@ -75,13 +75,6 @@ def _read(path: str) -> bytes:
 # --- what does not end ------------------------------------------------------------------------------------
 
 
-class _Process(Protocol):
-    @property
-    def pid(self) -> int: ...
-
-    def communicate(self, *, timeout: float | None = None, **how: Any) -> tuple[Any, Any]: ...
-
-
 def end_with_stacks(pids: Iterable[int]) -> None:
     """Have processes and all below them write the stacks of their threads to stderr, and end.
 
@@ -105,7 +98,7 @@ def _send(number: int, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
-def communicate(process: _Process, timeout: float | None = None, **how: Any) -> tuple[Any, Any]:
+def communicate(process: Any, timeout: float | None = None, **how: Any) -> tuple[Any, Any]:
     """Get what a process prints to its end, with the stacks of its threads where it does not end in time.
 
     Args:

@@ -47,15 +47,11 @@ class _Sums:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._tests: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("::")[0]
         self._seconds[name] += sum(value for key, value in report.user_properties if key == _NAME)
-        self._tests[report.nodeid] += sum(value for key, value in report.user_properties if key == _NAME)
 
     def pytest_sessionfinish(self) -> None:
         lines = [f"{seconds:6.1f} {name}\n" for name, seconds in self._seconds.items()]
         LIST.write_text("".join(sorted(lines, reverse=True)))
-        if path := os.environ.get("TEST_SECONDS"):
-            Path(path).write_text("".join(f"{seconds:.3f} {name}\n" for name, seconds in self._tests.items()))

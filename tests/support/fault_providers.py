@@ -141,9 +141,6 @@ class DeadlyProvider(ImageProvider):
         while True:
             eaten.append(bytearray(os.urandom(1)) * (1 << 24))
 
-    def slow(self) -> None:
-        time.sleep(2.5)
-
     def fail(self) -> None:
         raise ValueError("no calibration")
 

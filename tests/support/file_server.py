@@ -18,8 +18,8 @@ class FileServer:
     Attributes:
         folder: The folder.
         faults: What is done to the next answers with content, each once: a status such as ``"503"``; ``"cut"``:
-            half of the content comes; ``"stall"``: none comes; ``"drip"``: a few bytes per second; ``"gzip"``: it
-            is said to be compressed; ``"more"``: more of it than was asked for; ``""``: nothing.
+            half of the content comes; ``"stall"``: none comes; ``"more"``: more of it than was asked for; ``""``:
+            nothing.
         lasting_fault: What is done to all answers with content after those.
         serves_ranges: Whether parts of files are sent.
         has_versions: Whether answers have an ETag.
@@ -27,7 +27,6 @@ class FileServer:
         requests: Methods and paths of the requests.
         ranges: The parts that were asked for.
         num_bytes: Number of bytes of content that were sent.
-        num_hung_up: How many answers were not waited for up to their end.
         last_headers: Headers of the last request.
     """
 
@@ -43,7 +42,7 @@ class FileServer:
         """Begin to count anew."""
         self.requests: list[tuple[str, str]] = []
         self.ranges: list[str] = []
-        self.num_bytes = self.num_hung_up = 0
+        self.num_bytes = 0
         self.last_headers: Mapping[str, str] = {}
 
     @property
@@ -128,15 +127,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._send("".join(f'<a href="{name}">{name}</a>\n' for name in names).encode(), has_body)
 
     def _send(self, content: bytes, has_body: bool, fault: str = "") -> None:
-        if fault == "gzip":
-            self.send_header("Content-Encoding", "gzip")
         if fault == "more":
             content *= 100
             self.close_connection = True
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if fault == "drip":
-            return self._drip()
         if fault == "stall":
             self.files.stall()
         if fault in ("cut", "stall"):
@@ -148,14 +143,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(content)
             except OSError:
                 self.close_connection = True  # nobody waits for it any more
-
-    def _drip(self) -> None:
-        self.close_connection = True
-        try:
-            while not self.files.is_closed.wait(0.05):
-                self.wfile.write(b"x")
-        except OSError:
-            self.files.num_hung_up += 1
 
     def log_message(self, *arguments: Any) -> None:
         pass

@@ -29,13 +29,10 @@ from accvlab.dali_pipeline_framework import (
     ImageToTileSizePadder,
     PaddingToUniform,
     PhotoMetricDistorter,
-    SampleDataGroup,
     TensorSizeAdder,
     VideoDecoder,
     Windows,
 )
-from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
-from support.array_samples import group_of
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
 from support.reader_data import frame_folders
 from support.windows import video_clips
@@ -112,35 +109,6 @@ def _frames(folder: Path) -> Path:
     )
 
 
-class _Drive(DataProvider):
-    """The photographs of a rig as one sequence, declared as files."""
-
-    sequence_lengths = (4,)
-
-    def __init__(self) -> None:
-        self._rig = rig_provider()
-
-    def get_number_of_samples(self) -> int:
-        return 4
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        image = (DT.UINT8, {"ndim": 1, "content": ENCODED_IMAGE})
-        return group_of(cameras=(group_of(image=image, gain=DT.FLOAT), NUM_CAMERAS))
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample, given = self.new_sample(), self._rig.get_data(sample_index)
-        for number, camera in sample["cameras"].items():
-            camera["image"], camera["gain"] = (given["cameras"][number][name] for name in ("image", "gain"))
-        return sample
-
-
-def _windows(folder: Path) -> dict[str, Any]:
-    source = Windows(_Drive(), {"image": [-2, -1, 0], "gain": [0, 1]}, unit="frames", edges="repeat")
-    steps = [decoder(), ImageResizer("image", output_hw=[48, 96], mode="stretch")]
-    return {"source": source, "batch_size": 2, "steps": steps, "stack_arrays": True}
-
-
 def _clips(folder: Path) -> dict[str, Any]:
     frames = FrameDataProvider(_frames(folder), image_name="frames")
     source = Windows(frames, {"frames": range(4)}, unit="frames")
@@ -182,7 +150,6 @@ class GpuCase:
         levels: Size of one level of 255 in that field.
         mean: Largest mean difference to the CPU, in levels.
         share: Largest share of values that differ by more than 8 levels.
-        like: Name of the case to compare with, where the CPU cannot make it.
     """
 
     make: Callable[[Path], dict[str, Any]]
@@ -190,11 +157,10 @@ class GpuCase:
     levels: float = 1.0
     mean: float = 2.0
     share: float = 0.01
-    like: str = ""
 
     def reference(self, folder: Path, **arguments: Any) -> DataLoader:
         """Make the loader that shows on the CPU what is right."""
-        return (CASES[self.like] if self.like else self).loader(folder, None, **arguments)
+        return self.loader(folder, None, **arguments)
 
     def loader(self, folder: Path, device_id: int | None, **arguments: Any) -> DataLoader:
         """Make the loader; all steps are in the graph, on the CPU as well."""
@@ -226,7 +192,6 @@ CASES: dict[str, GpuCase] = {
     ),
     "pad different sizes": GpuCase(_rig(decoder, lambda: PaddingToUniform("image", 0), ragged="list")),
     "different sizes": GpuCase(_rig(decoder, ragged="list")),
-    "windows": GpuCase(_windows),
     "frame sequences": GpuCase(_clips, "frames", mean=0.0, share=0.0),
     "encoded videos, H.264": GpuCase(_encoded_videos("libx264", "mp4"), "frames", mean=3.0, share=0.05),
     "encoded videos, HEVC": GpuCase(_encoded_videos("libx265", "mp4"), "frames", mean=3.0, share=0.05),

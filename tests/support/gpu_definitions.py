@@ -38,14 +38,12 @@ def pretend_gpus(
     capability: tuple[int, int] = (8, 9),
     driver_cuda: int = 13000,
     has_video: bool = True,
-    has_torch: bool = True,
 ) -> None:
     """Have the package find that many GPUs; pipelines can be defined for them, not built."""
     facts = gpus.GpuFacts((capability,) * count, driver_cuda, has_video)
     for module in (gpus, encoded_videos):
         monkeypatch.setattr(module, "gpu_facts", lambda: facts)
-    if has_torch:
-        monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
 
 
 @attrs.frozen

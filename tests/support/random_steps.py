@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
-    ArrayStep,
     BEVBBoxesTransformer3D,
     DataGroupArrayWithNameElementsAppliedStep,
     GridMasker,
@@ -74,20 +71,6 @@ _USED = {
     "HorizontalFlipper": ["image", "boxes", "points"],
     "ImageResizeCropFlipper": ["image", "boxes"],
 }
-
-
-def random_steps_of(room: ModuleType) -> set[str]:
-    """Names of the steps of a package that declare draws, or draw by themselves."""
-    found = set()
-    for name in room.__all__:
-        step = getattr(room, name)
-        if inspect.isclass(step) and issubclass(step, PipelineStepBase):
-            owners = [each for each in step.__mro__ if issubclass(each, PipelineStepBase)]
-            own = [each for each in owners if each not in (PipelineStepBase, ArrayStep)]
-            source = "".join(map(inspect.getsource, own or owners))
-            if "declare_draws" in vars(step) or "Draw(" in source or "fn.random" in source:
-                found.add(name)
-    return found
 
 
 def used_fields(step: str) -> list[str]:

@@ -9,11 +9,11 @@ import json
 import os
 import re
 import select
-import selectors
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,12 +44,14 @@ class Script:
     Where it does not end in time, it writes the stacks of its threads to stderr of the tests, and ends.
     """
 
-    def __init__(self, pid: int, answer: socket.socket, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+    def __init__(self, pid: int, answer: socket.socket, stdout: IO[str], stderr: IO[str]) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self.stdout = _Output(stdout)
-        self.stderr = _Output(stderr)
+        self.stdout = stdout
         self._answer = answer
+        self._printed = ["", ""]
+        files = enumerate((stdout, stderr))
+        self._readers = [threading.Thread(target=self._read, args=each, daemon=True) for each in files]
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
@@ -69,21 +71,21 @@ class Script:
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         deadline = None if timeout is None else time.monotonic() + timeout
-        with selectors.DefaultSelector() as selector:
-            for output in (self.stdout, self.stderr):
-                if not output.file.closed:
-                    selector.register(output.file, selectors.EVENT_READ, output)
-            while selector.get_map():
-                ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                if not ready:
-                    end_with_stacks([self.pid])
-                    raise subprocess.TimeoutExpired("a script", timeout or 0)
-                for key, _ in ready:
-                    if not key.data.read_more():
-                        selector.unregister(key.fileobj)
-                        key.data.file.close()
+        for reader in self._readers:
+            if reader.ident is None:
+                reader.start()
+        for reader in self._readers:
+            reader.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if any(reader.is_alive() for reader in self._readers):
+            end_with_stacks([self.pid])
+            raise subprocess.TimeoutExpired("a script", timeout or 0)
         self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return self.stdout.rest(), self.stderr.rest()
+        stdout, stderr = self._printed
+        return stdout, stderr
+
+    def _read(self, number: int, file: IO[str]) -> None:
+        with file:
+            self._printed[number] = file.read()
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
@@ -92,29 +94,6 @@ class Script:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
-
-
-class _Output:
-    """What a script has printed."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self._read = b""
-
-    def read_more(self) -> bool:
-        content = os.read(self.file.fileno(), 1 << 16)
-        self._read += content
-        return bool(content)
-
-    def readline(self) -> str:
-        while b"\n" not in self._read and self.read_more():
-            pass
-        line, end, self._read = self._read.partition(b"\n")
-        return (line + end).decode()
-
-    def rest(self) -> str:
-        read, self._read = self._read, b""
-        return read.decode()
 
 
 def start_script(
@@ -147,7 +126,7 @@ def start_script(
     answer.close()
     for _, end in outputs:
         os.close(end)
-    stdout, stderr = (os.fdopen(end, "rb", buffering=0) for end, _ in outputs)
+    stdout, stderr = (os.fdopen(end) for end, _ in outputs)
     return Script(_number(mine), mine, stdout, stderr)
 
 

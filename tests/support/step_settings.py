@@ -44,18 +44,6 @@ class StepSettings:
         for step in self.good:
             assert self.made(step)
 
-    def assert_vocabulary(self, step: str) -> None:
-        first, *others = self._parameters(step).values()
-        assert first.name == "function" if step in ("LambdaStep", "MapStep") else first.name.endswith("_names")
-        assert first.kind is first.POSITIONAL_OR_KEYWORD
-        assert {one.kind for one in others} == {inspect.Parameter.KEYWORD_ONLY}
-        for one in others:
-            assert not re.search("^(min|max|minimum|maximum)_|field_name|_on_gpu$|use_", one.name)
-            # Two numbers are a range.
-            assert one.name.endswith("_range") == (
-                isinstance(one.default, tuple) or one.name in ("scale_range", "point_range")
-            )
-
     def assert_values_of_every_kind(self, step: str) -> None:
         """A value is taken, or refused by a rule with its name."""
         for setting in self._parameters(step):

@@ -25,23 +25,18 @@ OPTIONS: dict[str, dict[str, str]] = {
     "libx264": {"preset": "ultrafast", "g": "12", "bf": "0"},
     "libx265": {"preset": "ultrafast", "x265-params": "log-level=none:keyint=12:bframes=0"},
 }
-B_FRAMES: dict[str, dict[str, str]] = {
-    "libx264": {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0"},
-    "libx265": {
-        "preset": "ultrafast",
-        "x265-params": "log-level=none:keyint=12:min-keyint=12:bframes=3:b-adapt=0:open-gop=0",
-    },
-}
-OPEN_GOP: dict[str, dict[str, str]] = {
-    "libx264": {
-        "preset": "veryfast",
-        "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:open-gop=1:scenecut=0",
-    },
-    "libx265": {
-        "preset": "ultrafast",
-        "x265-params": "log-level=none:keyint=12:min-keyint=12:bframes=3:b-adapt=0:open-gop=1",
-    },
-}
+
+
+def _with_b_frames(open_gop: int) -> dict[str, dict[str, str]]:
+    settings = f"keyint=12:min-keyint=12:bframes=3:b-adapt=0:open-gop={open_gop}"
+    return {
+        "libx264": {"preset": "veryfast", "x264-params": f"{settings}:scenecut=0"},
+        "libx265": {"preset": "ultrafast", "x265-params": f"log-level=none:{settings}"},
+    }
+
+
+B_FRAMES = _with_b_frames(open_gop=0)
+OPEN_GOP = _with_b_frames(open_gop=1)
 
 
 def draw_number(number: int, width: int = WIDTH, height: int = HEIGHT) -> npt.NDArray[np.uint8]:

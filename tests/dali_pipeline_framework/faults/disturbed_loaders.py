@@ -58,16 +58,18 @@ class Disturbance:
 Sample = tuple[int, bytes]
 
 
-def _samples(batch: Any) -> list[Sample]:
+def samples_of(batch: Any) -> list[Sample]:
+    """The samples of a batch: their indices, and the bytes of their images."""
     pairs = zip(batch["index"].tolist(), batch["image"], strict=True)
     return [(index, image.tobytes()) for index, image in pairs]
 
 
 @functools.cache
-def _undisturbed(kind: type) -> list[list[Sample]]:
-    provider = ImageProvider() if kind is not JpegProvider else JpegProvider(Path())
+def undisturbed(kind: type, num_samples: int = 40) -> list[list[Sample]]:
+    """The batches of two epochs."""
+    provider = JpegProvider(Path()) if kind is JpegProvider else ImageProvider(num_samples)
     with loader_of(provider, num_workers=0) as loader:
-        return [_samples(batch) for _ in range(2) for batch in loader]
+        return [samples_of(batch) for _ in range(2) for batch in loader]
 
 
 def told(received: list[list[Sample]], due: list[list[Sample]]) -> str:
@@ -132,7 +134,7 @@ def disturb(
         from_outside: Called for each worker behind the first batch.
         arguments: Further arguments of the loader.
     """
-    due = _undisturbed(type(provider))
+    due = undisturbed(type(provider))
     warnings = _Warnings()
     logger = logging.getLogger("accvlab.dali_pipeline_framework.workers.pool.supervisor")
     logger.addHandler(warnings)
@@ -156,7 +158,7 @@ def disturb(
                             raise
                         continue
                     now = time.time()
-                    received.append(_samples(batch))
+                    received.append(samples_of(batch))
                     times.append(now)
                     failed = [sample for sample in loader.failed_samples if sample.outcome != "raised"]
                     found += [

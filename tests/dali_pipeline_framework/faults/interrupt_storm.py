@@ -68,14 +68,11 @@ def seconds_of_phases(folder: Path, method: str) -> dict[str, float]:
     return {phase: begun[number + 1] - begun[number] for number, phase in enumerate(PHASES)}
 
 
-def interrupt(folder: Path, method: str, number: int, seconds: dict[str, float]) -> tuple[str, int, float, str]:
+def interrupt(folder: Path, method: str, number: int, seconds: dict[str, float]) -> None:
     """Send Ctrl-C once or twice, to a process or to its group, at a moment that the number decides.
 
-    Returns:
-        The phase, the exit code, seconds from then to the end, and what was written to stderr.
-
     Raises:
-        AssertionError: The process does not end, or leaves processes behind.
+        AssertionError: The process does not end, leaves processes behind, or is ended by something else.
     """
     draw = random.Random(f"{method} {number}")
     phase = draw.choice(PHASES)
@@ -98,7 +95,8 @@ def interrupt(folder: Path, method: str, number: int, seconds: dict[str, float])
         while left := _alive_in_group(script.pid):
             assert time.monotonic() - began < ENDS_WITHIN_S, f"processes are left: {left}"
             time.sleep(0.01)
-        return phase, script.wait(), time.monotonic() - began, stderr
+        # Python prints and forgets what is raised in a finaliser: the script goes on to its end then.
+        assert script.wait() in (-signal.SIGINT, 0), f"exit code {script.wait()}\n{stderr}"
     except AssertionError as error:
         what = f"{method} {number}: {phase} after {delays} s, {'group' if to_group else 'process'}"
         raise AssertionError(f"{what}: {error}") from error
@@ -121,13 +119,7 @@ def _alive_in_group(group: int) -> list[int]:
 
 
 def storm(folder: Path, method: str, numbers: Iterable[int]) -> None:
-    """Interrupt a process for each number.
-
-    Raises:
-        AssertionError: Something does not end, or anything but `KeyboardInterrupt` ends it.
-    """
+    """Interrupt a process for each number."""
     seconds = seconds_of_phases(folder, method)
     for number in numbers:
-        phase, code, _, stderr = interrupt(folder, method, number, seconds)
-        # Python prints and forgets what is raised in a finaliser: the script goes on to its end then.
-        assert code in (-signal.SIGINT, 0), f"{method} {number}, {phase}: exit code {code}\n{stderr}"
+        interrupt(folder, method, number, seconds)

@@ -21,6 +21,7 @@ _OUT_OF_MEMORY = "memory ran out, which the kernel has counted"
 WRITE = "run `tests/dali_pipeline_framework/faults/fault_table.py`, which writes the table"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -28,7 +29,6 @@ WRITE = "run `tests/dali_pipeline_framework/faults/fault_table.py`, which writes
             fault, id=f"{fault.name}-{fault.told_policy}", marks=() if fault.is_quick else pytest.mark.wide
         )
         for fault in FAULTS
-        if not fault.is_run_elsewhere
     ],
 )
 def test_a_run_finds_what_the_page_tells(fault: Fault, tmp_path: Path) -> None:

@@ -62,7 +62,6 @@ COUNTS: dict[str, Counts] = {
     "tiles": (0, 2, 1, 1, "cpu gpu"),
     "pad different sizes": (2, 5, 1, 1, "cpu gpu gpu gpu"),
     "different sizes": (0, 0, 1, 1, "cpu gpu"),
-    "windows": (4, 5, 1, 1, "cpu gpu"),
     "frame sequences": (3, 5, 1, 1, "gpu"),
     **{f"encoded videos, {codec}": (0, 1, 1, 1, "gpu") for codec in ("H.264", "HEVC", "VP9", "AV1")},
     "encoded videos, AV1 with hidden frames": (0, 1, 0, 0, "gpu"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.random_steps import RANDOM_STEPS, each_camera, random_steps_of, rig, used_fields
+from support.random_steps import RANDOM_STEPS, each_camera, rig, used_fields
 
-from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.testing import StepRun, run_step
 
 
@@ -25,8 +24,3 @@ def test_the_key_tells_which_samples_and_cameras_get_the_same(name: str) -> None
     assert not any("/cameras[" in draw for draw in one.draws)
     first, *others = (camera for run in (one, other) for camera in run.output["cameras"].values())
     assert all(camera == first for camera in others)
-
-
-def test_all_random_steps_are_among_them() -> None:
-    elsewhere = {"AlbumentationsStep", "ArrayStep", "MapStep", "PipelineStepBase", "TorchvisionStep"}
-    assert random_steps_of(processing_steps) - elsewhere == RANDOM_STEPS.keys()

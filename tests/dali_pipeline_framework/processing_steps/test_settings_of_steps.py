@@ -11,7 +11,6 @@ import pytest
 from support.arrays import DT
 from support.refusals import assert_refused
 from support.step_settings import StepSettings, of_each_step
-from test_published_signatures import EXPORTS
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.draws import UniformDraw
@@ -119,15 +118,6 @@ SETTINGS = StepSettings(
 def test_no_step_is_left_out() -> None:
     of_other_packages = ("AlbumentationsStep", "TorchvisionStep")  # see test_image_library_steps.py
     SETTINGS.assert_all_are_known(*of_other_packages)
-
-
-# `VideoDecoder` is called as the published `ImageDecoder` is.
-OWN = sorted(GOOD.keys() - {*EXPORTS["processing_steps"].split(), "VideoDecoder"})
-
-
-@pytest.mark.parametrize("step", OWN)
-def test_own_steps_have_one_vocabulary(step: str) -> None:
-    SETTINGS.assert_vocabulary(step)
 
 
 @of_each_step(SETTINGS)

@@ -20,7 +20,6 @@ from support.format_cases import (
 )
 from support.graphs import untraced
 from support.public_steps import untried_steps
-from support.random_steps import random_steps_of
 from support.step_settings import of_each_step
 
 from accvlab.dali_pipeline_framework.testing import check_step
@@ -32,8 +31,6 @@ def test_no_step_is_left_out() -> None:
     # It needs no field; `test_steps_without_names` has the types that it refuses.
     assert {type(of.step).__name__ for of in DRIVING_FORMAT_CASES} == {*steps.__all__} - {"SceneTransformer"}
     DRIVING_SETTINGS.assert_all_are_known()
-    # The draws of the former are applied again in `test_driving_steps`; of the latter, as of the step of the core.
-    assert random_steps_of(steps) == {"LidarSweepAggregator", "SceneTransformer"}
 
 
 @pytest.mark.parametrize("name", DRIVING_STEPS)
@@ -48,11 +45,6 @@ def test_formats_that_a_step_cannot_work_on(of: FormatCase) -> None:
     assert_what_is_missing_is_named(of, DRIVING_FORMAT)
     assert_a_group_is_no_field(of, DRIVING_FORMAT)
     assert_wrong_types_are_named(of, DRIVING_FORMAT)
-
-
-@pytest.mark.parametrize("step", ["FutureTrajectoryAdder", "LidarDepthMapAdder", "MapLineVectorizer"])
-def test_steps_have_one_vocabulary(step: str) -> None:
-    DRIVING_SETTINGS.assert_vocabulary(step)
 
 
 @of_each_step(DRIVING_SETTINGS)
