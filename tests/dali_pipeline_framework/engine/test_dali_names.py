@@ -1,8 +1,7 @@
-"""Private names and texts of DALI that this package relies on: each is still there, and none is used unprobed."""
+"""Private names and texts of DALI that this package relies on: each is still there."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import io
@@ -12,8 +11,7 @@ import re
 import resource
 import signal
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
@@ -24,15 +22,6 @@ import pytest
 from nvidia.dali import backend, fn, pipeline_def, types
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.reducers import DaliCallbackPickler
-from support.private_names import (  # noqa: F401
-    DALI,
-    defined_names,
-    parsed,
-    private_names_of_dali,
-    tree_of,
-    trees_are_forgotten,
-    used_names,
-)
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework.engine.dali import texts, worker_queues
@@ -156,7 +145,6 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "fn._conditional.split": callable,
     "fn._conditional.merge": callable,
 }
-NAMES_PROBED_BELOW = {"_stack"}
 
 
 def test_names_are_there_and_mean_the_same(roots: dict[str, Any]) -> None:
@@ -213,41 +201,6 @@ def test_a_worker_that_is_killed_while_it_locks_a_queue_blocks_nobody(
     os.kill(pool.pids()[0], signal.SIGKILL)
     with pytest.raises(RuntimeError):
         pipeline.run()
-
-
-def test_each_private_name_that_is_used_is_probed() -> None:
-    private = private_names_of_dali() - {"_"}
-    found = {
-        module: private_names_in(SOURCES[module], private) for module in SOURCES if module.startswith("engine/")
-    }
-    users = sorted(module for module, names in found.items() if names)
-    in_dali = [f"engine/dali/{name}.py" for name in ("graph_definition", "left_pipelines", "worker_queues")]
-    assert users == [*in_dali, "engine/structured_pipeline.py"]
-    used = {name for names in found.values() for name in names}
-    probed = {part for path in NAMES for part in path.split(".") if part.startswith("_")} | NAMES_PROBED_BELOW
-    assert used - probed == set()
-    assert {name for name in probed - used if not re.search(rf"\b{name}\b", "".join(SOURCES.values()))} == set()
-
-
-@functools.cache
-def names_of_pipeline() -> frozenset[str]:
-    tree = tree_of((DALI / "pipeline.py").read_text())
-    return frozenset(name for node in ast.walk(tree) for name in defined_names(node))
-
-
-def private_names_in(source: str, private: Set[str]) -> set[str]:
-    """Names that DALI keeps to itself which a module uses; a class derived from DALI's pipeline uses them, too.
-
-    What a module defines itself is its own, but for attributes of DALI's pipeline.
-    """
-    tree = parsed(source)
-    own: set[str] = set()
-    used: set[str] = set()
-    for node in ast.walk(tree):
-        is_foreign = isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self"
-        own.update([] if is_foreign else defined_names(node))
-        used.update(used_names(node), defined_names(node))
-    return (used & private) - (own - names_of_pipeline())
 
 
 # --- texts -------------------------------------------------------------------------------------------------
@@ -435,7 +388,7 @@ def test_texts_about_a_gpu_are_in_the_libraries() -> None:
     assert missing == [], gone(f"{missing}", "DEVICE_FAILURES")
 
 
-def test_each_text_is_probed_and_used() -> None:
+def test_each_text_is_probed() -> None:
     constants = {name for name in vars(texts) if name.isupper()} - {
         "RULE_PREFIX",
         "ASKS_FOR_DECODER",
@@ -446,5 +399,3 @@ def test_each_text_is_probed_and_used() -> None:
         "NO_VIDEO_LIBRARY_FOUND",
     }
     assert constants == TEXTS.keys()
-    words = Counter(re.findall(r"\w+", "".join(SOURCES.values())))
-    assert [name for name in constants if words[name] < 2] == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
-from support.array_samples import group_of
+from support.array_samples import group_of, sample_of
 from support.arrays import DT, encoded_image, gradient
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
@@ -25,7 +25,13 @@ from accvlab.dali_pipeline_framework.engine.dali.texts import device_error
 from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup, pipeline_making
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer, LambdaStep
+from accvlab.dali_pipeline_framework.processing_steps import (
+    CoordinateCropper,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
+    LambdaStep,
+)
+from accvlab.dali_pipeline_framework.testing import run_step
 
 _IMAGES = [encoded_image(gradient(16, 24, phase)) for phase in range(4)]
 _STEPS = [ImageDecoder("image", False), ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0])]
@@ -113,6 +119,13 @@ def test_each_of_several_is_found(made: list[int]) -> None:
         ("sample 0", "cameras[5].image"),
         ("sample 2", "cameras[1].image, cameras[2].image"),
     ]
+
+
+def test_the_rule_that_was_broken_is_named_also_with_conditionals() -> None:
+    sample = sample_of({"rows": np.zeros((3, 5), np.float32)})
+    words = "field rows: Points must have one number for each limit...[in step 0: CoordinateCropper]"
+    step = CoordinateCropper("rows", [0], [1])
+    assert_refused(lambda: run_step(step, sample, enable_conditionals=True), words, GraphError)
 
 
 @pytest.mark.parametrize("py_num_workers", [0, 1])

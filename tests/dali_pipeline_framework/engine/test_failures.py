@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
 import re
 import signal
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -20,7 +18,6 @@ import numpy as np
 import pytest
 from nvidia.dali.pipeline import Pipeline
 from support import pipelines
-from support.laws import each_value
 from support.loaders import make_loader
 from support.pipelines import indices, shuffled
 from support.providers import (
@@ -33,9 +30,7 @@ from support.providers import (
 )
 from support.refusals import assert_refused
 from support.samplers import EpochSampler
-from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
-from support.windows import frame_clips
 
 from accvlab.dali_pipeline_framework.engine.dali import texts
 from accvlab.dali_pipeline_framework.errors import (
@@ -49,7 +44,6 @@ from accvlab.dali_pipeline_framework.errors import (
 from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
-from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
 FAULTS = {
@@ -224,24 +218,6 @@ def test_that_a_worker_was_killed_while_it_waited_is_said(kind: str) -> None:
         assert_refused(lambda: list(epoch), "has ended", WorkerDiedError)
 
 
-@pytest.mark.wide
-@each_value(method=START_METHODS, num_workers=[1, 2, 4], after_s=[0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2])
-def test_workers_that_are_killed_at_any_time(method: str, num_workers: int, after_s: float) -> None:
-    source = shuffled(IndexProvider(4000))
-    with make_iterator(source, py_start_method=method, py_num_workers=num_workers) as iterator:
-        epoch = iter(iterator)
-        received = indices([next(epoch)])
-        pid = pipelines.worker_pids()[-1]
-        timer = threading.Timer(after_s, os.kill, (pid, signal.SIGKILL))
-        timer.start()
-        # Where the other workers have not loaded all before that is seen.
-        with contextlib.suppress(WorkerDiedError):
-            received += indices(epoch)
-            assert num_workers > 1
-            assert sorted(np.concatenate(received)) == [*range(4000)]
-        timer.join()
-
-
 class TwoFields(CallableBase):
     used_sample_data_structure = FaultyProvider("none").sample_data_structure
     length = None
@@ -412,21 +388,3 @@ def test_a_missing_file_is_named_once(tmp_path: Path, way: str, num_workers: int
     assert "in get_data" in message  # the user's code
     assert ("the camera at the rear" in message.splitlines()) == (way == "note")
     assert reason in error.worker_traceback
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_of_a_rig_only_the_missing_image_is_named(tmp_path: Path, num_workers: int) -> None:
-    for camera, name in itertools.product(("front", "rear"), ("0.jpg", "1.jpg")):
-        (tmp_path / "a" / camera).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "a" / camera / name).write_bytes(b"\xff\xd8\xff")
-    folders = FrameFolders(tmp_path, cameras={"front": "front", "rear": "rear"})
-    providers = FrameDataProvider(folders), frame_clips(folders, 2)
-    (tmp_path / "a" / "rear" / "1.jpg").unlink()
-    for provider in providers:
-        with make_loader(provider, 1, num_workers=num_workers) as loader:
-            error: Any = assert_refused(lambda loader=loader: list(loader), "", FileError)
-        message = str(error)
-        assert message.count("1.jpg") == message.count("rear") == message.count("there is none") == 1
-        assert "front" not in message
-        assert "Traceback" not in message  # no code of the user led to it
-        assert "1.jpg" in error.worker_traceback

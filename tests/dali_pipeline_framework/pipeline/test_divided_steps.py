@@ -48,7 +48,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TensorSizeAdder,
     UnneededFieldRemover,
 )
-from accvlab.dali_pipeline_framework.processing_steps.image_use import ImageUse
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PixelChanges
 from accvlab.dali_pipeline_framework.testing import StepRun, run_step
 
@@ -310,11 +309,6 @@ class InGraph(HorizontalFlipper):
         return data
 
 
-class NamesImages(HorizontalFlipper):
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        return super().declare_images(data_empty)
-
-
 _HALVED = LambdaStep(
     lambda image: fn.cast(image, dtype=DT.FLOAT), input_names="image", output_types={"image": DT.FLOAT}
 )
@@ -328,7 +322,6 @@ _FLIPPER = HorizontalFlipper("image", prob=1.0)
     [
         ([Inverter(), _FLIPPER], (2, 1)),  # applies another step as it likes
         ([_DECODER, InGraph("image", prob=1.0), _FLIPPER], (1, 0)),
-        ([_DECODER, NamesImages("image", prob=1.0), _FLIPPER], (3, 0)),
         ([_DECODER, ChecksMore("image", prob=1.0), _FLIPPER], (3, 0)),
         ([_DECODER, _HALVED, _FLIPPER], (1, 0)),
         ([_DECODER, _TOUCHES_ANOTHER, _FLIPPER], (1, 0)),

@@ -47,25 +47,6 @@ KEYS: dict[str, Any] = {
 }
 
 
-class EndlessInput(SequenceInput):
-    """Two samples in turn, without end; knows their indices, but not their places."""
-
-    has_epochs = False
-    get_place = CallableBase.get_place
-    num_batches_per_epoch = length = batch_size = None
-
-    def __init__(self, shard: int, num_shards: int) -> None:
-        super().__init__()
-        self.shard = shard, num_shards
-
-    def get_sample_index(self, sample_info: SampleInfo) -> int:
-        return sample_info.idx_in_batch % 2
-
-    def __call__(self, sample_info: SampleInfo) -> tuple[Any, ...]:
-        index = self.get_sample_index(sample_info)
-        return super().__call__(SampleInfo(index, index, 0, 0))
-
-
 def all_kinds() -> list[PipelineStepBase]:
     """Draws of each kind and key, for the sample and for each camera."""
     uniform = [UniformDraw(name, key=key) for name, key in KEYS.items()]
@@ -178,18 +159,6 @@ class TestKeys:
         for name in ("a", "s"):
             assert len(set(batch[name].tolist())) == 4
         assert batch["a"][0] == drawn(SequenceInput(), [Drawer(UniformDraw("a"))])[0, 3]["a"]
-
-    @pytest.mark.parametrize("num_shards", [1, 2])
-    def test_deliveries_of_a_sample_by_an_endless_callable_differ(self, num_shards: int) -> None:
-        found = []
-        for shard in range(num_shards):
-            data_input = EndlessInput(shard, num_shards)
-            steps, size = [Drawer(UniformDraw("a"))], 4 // num_shards
-            with make_loader(data_input, size, steps=steps, steps_per_epoch=2, num_workers=1) as loader:
-                found.append([batch["a"].tolist() for _ in range(2) for batch in loader])
-        batches = [[value for part in parts for value in part] for parts in zip(*found, strict=True)]
-        assert len({value for batch in batches for value in batch}) == 16
-        assert [round(value, 3) for value in batches[3]] == [0.678, 0.014, 0.919, 0.907]
 
 
 A, B, RIG = UniformDraw("a", key="sequence"), UniformDraw("b"), UniformDraw("r", key="rig")

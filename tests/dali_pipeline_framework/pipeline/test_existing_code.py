@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
-import psutil
 import pytest
 from nvidia.dali import backend
 from nvidia.dali.types import DALIDataType
@@ -22,7 +21,7 @@ from support.steps import KeepsFormat
 from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework.engine.dali.gpus import gpu_facts, num_usable_gpus
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
     IterableBase,
@@ -161,23 +160,6 @@ def test_an_iterator_that_could_not_be_made_leaves_the_pipeline_alone() -> None:
     gc.collect()
     with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
         assert indices(iterator, 1) == [[0, 1, 2, 3]]
-
-
-def test_pipelines_that_were_never_made_or_run_leave_no_files_open() -> None:
-    definition = PipelineDefinition(shuffled(IndexProvider()))
-
-    def attempt() -> None:
-        definition.get_dali_pipeline()
-        with pytest.raises(SettingError):
-            definition.get_dali_pipeline(batch_size=0)
-
-    attempt()
-    gc.collect()
-    before = psutil.Process().num_fds()
-    for _ in range(10):
-        attempt()
-    gc.collect()
-    assert psutil.Process().num_fds() <= before
 
 
 class TestBatchSizesThatDiffer:

@@ -11,10 +11,8 @@ import psutil
 import pytest
 from support.arrays import DT, ArrayProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.processing_steps import ImageRange01Normalizer, LambdaStep
-from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 NUM_BATCHES, MIB = 16, 1 << 20
 SETTINGS: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}}
@@ -103,24 +101,3 @@ def test_a_kept_field_keeps_its_own_bytes(name: str, settings: dict[str, Any]) -
         mib, kept = kept_mib(loader, take)
     assert_kept(kept, expected)
     assert mib < most + 1
-
-
-def pipeline_of(*steps: Any) -> Any:
-    data_input = SamplerInputCallable(LARGE, SequentialSampler(4 * NUM_BATCHES, 4, last_batch="drop"))
-    definition = PipelineDefinition(data_input, [*steps], use_parallel_external_source=False)
-    return definition.get_dali_pipeline(batch_size=4, num_threads=1, device_id=None)
-
-
-def test_outputs_of_the_pipeline_keep_their_own_bytes() -> None:
-    pipeline = pipeline_of()
-    kept = []
-    try:
-        pipeline.build()
-        kept_mib((pipeline.run() for _ in range(NUM_BATCHES)), lambda outputs: outputs[0])
-        pipeline.restart_epoch()
-        mib, kept = kept_mib((pipeline.run() for _ in range(NUM_BATCHES)), lambda outputs: outputs[0])
-        assert_kept([tensors.as_array() for tensors in kept], lambda index: index)
-        assert mib < 1
-    finally:
-        del kept
-        pipeline.close()

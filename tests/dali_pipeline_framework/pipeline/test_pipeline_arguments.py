@@ -16,26 +16,25 @@ import numpy as np
 import nvidia.dali
 import pytest
 from nvidia.dali.pipeline import OperatorConcurrency, StreamPolicy
-from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.arrays import DT
 from support.draws import Drawer
 from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import IndexProvider, NumberProvider, PidProvider
 from support.refusals import assert_refused
-from support.samplers import EndlessSampler, EpochSampler
+from support.samplers import EndlessSampler
 from support.steps import Doubler, Noise, Renamer
 
 from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, UnknownArgumentError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
+from accvlab.dali_pipeline_framework.errors import SettingError, UnknownArgumentError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.limits.control_groups import num_usable_cores
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 
 NO_GPU = num_usable_gpus() == 0
 EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -268,25 +267,6 @@ class TestCheckpoints:
             checkpoint = iterator.internal_iterator.checkpoint()
         with self.iterator(checkpoint, data_input()) as iterator:
             assert indices(iterator, 2) == [[2, 3, 4, 5], [6, 7, 8, 9]]
-
-    def test_an_iterable_warns_as_in_dali(self) -> None:
-        data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
-        with pytest.warns(UserWarning, match="DALI doesn't capture state of such 'source'"):
-            self.iterator(data_input=data_input).close()
-
-    def test_the_samples_of_a_batch_that_fails_are_named_after_going_on(self) -> None:
-        images = [encoded_image(gradient(8, 8))] * 20
-        images[14] = images[14][:40]
-        data_input = shuffled(ArrayProvider({"index": (DT.INT64, [*range(20)]), "image": (DT.UINT8, images)}))
-        steps = [ImageDecoder("image", use_device_mixed=False)]
-        with self.iterator(data_input=data_input, steps=steps) as iterator:
-            assert len(indices(iterator, 2)) == 2
-            checkpoint = iterator.internal_iterator.checkpoint()
-        with self.iterator(checkpoint, data_input, steps=steps) as iterator:
-            epoch = iter(iterator)
-            assert next(epoch)["index"].tolist() == [8, 9, 10, 11]
-            words = "Batch 3 of epoch 0 ... It holds the samples 12, 13, 14, 15."
-            assert_refused(lambda: next(epoch), words, GraphError)
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
