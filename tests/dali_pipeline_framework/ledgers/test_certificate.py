@@ -97,16 +97,6 @@ def test_a_rank_that_ended_before_it_began_does_not_matter(tmp_path: Path) -> No
     assert certify([tmp_path]).notes[0] == "5 ledgers: 6 batches count, 3 were superseded by restarts"
 
 
-def test_ranks_that_go_on_one_after_the_other(tmp_path: Path) -> None:
-    note(begun(tmp_path, 2), EPOCH[:2])
-    for shard in (0, 1):
-        ledger = writer(tmp_path, (shard, 2), (0, 1))
-        for batch in (4, 8):
-            ledger.note(0, batch // 4, [batch + shard * 2, batch + shard * 2 + 1])
-    assert certify([tmp_path]).problems == ()
-    assert certify([tmp_path]).notes[0] == "4 ledgers: 6 batches count, 2 were superseded by restarts"
-
-
 @pytest.mark.parametrize("state", [None, (0, 0)])
 def test_two_ranks_with_the_same_shard_are_no_restart(tmp_path: Path, state: Any) -> None:
     ranks = [*begun(tmp_path, 1, state), *begun(tmp_path, 1, state)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import gc
-import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,16 +52,6 @@ def test_the_state_goes_through_the_distributed_checkpoint(loader: DataLoader, t
     with loader_of() as another:
         checkpoint.load({"loader": another}, checkpoint_id=tmp_path, no_dist=True)
         assert epochs_of(another, 1) == [epochs[0][1:]]
-
-
-def test_chain_and_cycle_go_through_loaders_and_epochs(loader: DataLoader) -> None:
-    epochs = epochs_of(loader, 2)
-    loader.set_epoch(0)
-    with loader_of(4) as other:
-        assert indices(itertools.chain(loader, other, loader)) == [*epochs[0], *indices(loader_of(4)), *epochs[1]]
-    loader.set_epoch(0)
-    cycled = itertools.islice(itertools.cycle(loader), 7)  # batches stay valid
-    assert indices(cycled) == [*epochs[0] * 2, epochs[0][0]]
 
 
 # --- nothing is left --------------------------------------------------------------------------------------
