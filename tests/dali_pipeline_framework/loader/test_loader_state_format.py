@@ -24,7 +24,6 @@ from accvlab.dali_pipeline_framework.loader.state import (
 from accvlab.dali_pipeline_framework.sampling import (
     MixedSampler,
     ShuffledSampler,
-    WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Description, EpochSegment
 
@@ -86,16 +85,6 @@ def test_every_description_can_be_read_again(plan: Description) -> None:
     for written in (state.to_dict(), text, by_name, text.encode(), bytearray(text.encode())):
         assert parse_state(written) == state
     assert differences(plan, plan) == ()
-
-
-def test_states_grow_only_with_the_number_of_samplers() -> None:
-    weighted = [WeightedSampler(np.arange(1.0, 10**5 + 1)) for _ in range(8)]
-    for plan, num_samplers in [
-        (weighted[0].describe(), 1),
-        (MixedSampler(weighted, [1 / 8] * 8).describe(), 8),
-        (nested_mixture(), 94),
-    ]:
-        assert len(json.dumps(state_of(plan).to_dict())) < 1000 * (1 + num_samplers)
 
 
 # --- differences -----------------------------------------------------------------------------------------
