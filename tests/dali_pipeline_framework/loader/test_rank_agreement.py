@@ -14,6 +14,7 @@ import torch.distributed as dist
 from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
 from support.ranks import run_ranks
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
 from accvlab.dali_pipeline_framework.draws import Draws
@@ -32,10 +33,10 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[AsRank]:
     """Makes this process one of several ranks, which have only a store in common."""
     shared = dist.HashStore()
 
-    def become(rank: int, num_ranks: int = 2) -> None:
+    def become(rank: int, num_ranks: int = 2, store: Any = None) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
-        dist.init_process_group("fake", store=shared, rank=rank, world_size=num_ranks)
+        dist.init_process_group("fake", store=store or shared, rank=rank, world_size=num_ranks)
         monkeypatch.setattr(rank_agreement, "_numbers", itertools.count())  # another process has made no loaders
 
     yield become
@@ -203,6 +204,13 @@ def test_these_loaders_of_ranks_agree(
         for loader in make(rank):
             with loader:
                 begin(loader)
+
+
+def test_a_store_that_cannot_compare_is_left_alone(as_rank: AsRank) -> None:
+    for rank in range(2):
+        as_rank(rank, store=FakeStore())
+        with loader_of(2 + rank) as loader:
+            begin(loader)
 
 
 # --- real ranks -------------------------------------------------------------------------------------------
