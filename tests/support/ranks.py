@@ -36,13 +36,10 @@ def start_ranks(
 def torchrun(script: Path, arguments: Sequence[object], num_ranks: int) -> Any:
     """Have `torchrun` run a script to its end."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    return run_process([sys.executable, *launcher, script, *arguments], env=launcher_environment(), timeout=100)
-
-
-def launcher_environment() -> dict[str, str]:
-    """Environment of a launcher, which has no rank itself and finds all modules that this process finds."""
+    # The launcher has no rank itself, and finds all modules that this process finds.
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    return environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return run_process([sys.executable, *launcher, script, *arguments], env=environment, timeout=100)
 
 
 def run_ranks(script: Path, arguments: Sequence[object], num_ranks: int) -> list[str]:

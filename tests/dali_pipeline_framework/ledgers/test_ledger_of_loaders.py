@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any
 
 import pytest
 from support.inputs import NumberCallable, NumberIterable
-from support.killed_ranks import TRAINING, ledger_of_killed_ranks
+from support.killed_ranks import TRAINING
 from support.loaders import by_sampler, make_loader
 from support.providers import BadSamples, IndexProvider
 from support.samplers import EndlessSampler
 from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.ledgers import LedgerWriter, certify, ledger_lines
+from accvlab.dali_pipeline_framework.ledgers import certify, ledger_lines
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
@@ -70,33 +69,6 @@ def test_a_loader_that_goes_on_within_a_process(tmp_path: Path) -> None:
     assert certificate.is_exact, str(certificate)
 
 
-def test_a_batch_that_is_made_again_after_an_interrupt_counts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    note, notes = LedgerWriter.note, []
-
-    def interrupted(self: LedgerWriter, *arguments: Any) -> None:
-        note(self, *arguments)
-        notes.append(arguments)
-        if len(notes) in (2, 5):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(LedgerWriter, "note", interrupted)
-    with make_loader(by_sampler(ShuffledSampler(22)), 4, num_workers=1, ledger=tmp_path) as loader:
-        batches, delivered, num_interrupts = iter(loader), [], 0
-        while len(delivered) < 5:
-            try:
-                delivered.append(next(batches)["index"].tolist())
-            except KeyboardInterrupt:
-                num_interrupts += 1
-        assert [*batches] == []
-    assert (num_interrupts, len(notes)) == (2, 7)
-    assert noted(tmp_path) == delivered
-    lines = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
-    assert [line["batch"] for line in lines] == [0, 1, 1, 2, 3, 3, 4]
-    assert certify([tmp_path], num_samples=20).notes[0].startswith("1 ledger: 5 batches count, 0 were superseded")
-
-
 def test_a_folder_that_cannot_be_made_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path / "file" / "ledger") as loader:
@@ -133,16 +105,6 @@ def test_a_rank_that_is_killed_and_started_again_delivers_each_sample_once(tmp_p
     assert certificate.is_exact, str(certificate)
     assert certificate.notes[0].startswith("3 ledgers: 52 batches count, ")
     assert " 0 were superseded" not in certificate.notes[0]
-
-
-@pytest.mark.wide
-def test_ranks_under_torchrun_are_certified_also_on_other_numbers_of_ranks(tmp_path: Path) -> None:
-    told = ledger_of_killed_ranks(tmp_path)
-    assert "7 ledgers: " in told
-    assert " 0 were superseded" not in told
-    assert "Each of the 203 samples was delivered exactly once in each of the epochs 0, 1." in told
-    state = json.loads((tmp_path / "loader.json").read_text())
-    assert (state["epoch"], state["batch"]) == (2, 0)
 
 
 @pytest.mark.parametrize("policy", ["skip", "replace"])

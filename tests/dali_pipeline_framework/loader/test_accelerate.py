@@ -89,12 +89,3 @@ def test_skipping_batches_is_refused(as_torch: bool) -> None:
     loader = loader_of(as_torch_data_loader=as_torch)
     with pytest.raises(NotSupportedError, match=r"^NumberProvider is loaded by a loader of PyTorch, or by"):
         next(iter(skip_first_batches(loader, 1)))
-
-
-def test_a_provider_with_items_of_its_own_is_a_data_set_of_pytorch() -> None:
-    class Items(NumberProvider):
-        def __getitem__(self, index: int) -> int:
-            return 10 * index
-
-    batches = torch.utils.data.DataLoader(Items(4), batch_size=2)
-    assert [batch.tolist() for batch in batches] == [[0, 10], [20, 30]]

@@ -144,14 +144,6 @@ class TestLoops:
                 state = saved[-1][0]
                 assert (loader.epoch, state["epoch"], state["batch"]) == (model.told[0], *model.told)
 
-    @spread("arguments", WORKERS, 2)
-    def test_each_loop_is_an_epoch_with_any_workers(self, arguments: dict[str, Any]) -> None:
-        with loader_22(**arguments) as loader:
-            assert indices(loader) == expected(0)
-            for epoch, num_before in enumerate((1, 2, 4, 5), 1):  # and then a break
-                assert indices(loader, num_before) == expected(epoch)[:num_before]
-            assert indices(loader) == expected(5)
-
     def test_a_new_loop_ends_the_old_one(self) -> None:
         with loader_22(num_workers=1) as loader:
             old = iter(loader)
@@ -207,12 +199,6 @@ class TestLoops:
             loader.set_epoch(1)
             assert indices(loader) == from_to(3, 6)
 
-    def test_an_endless_stream_of_a_callable_loads_nothing_twice(self) -> None:
-        source = NumberCallable(has_epochs=False)
-        with make_loader(source, 4) as loader:
-            assert [len(indices(loader, number)) for number in (2, 1, 3)] == [2, 1, 3]
-        assert source.asked == [*range(len(source.asked))]
-
     def test_a_limited_stream_ends_and_stays_at_its_end(self) -> None:
         source = SamplerInputCallable(IndexProvider(10), EndlessSampler(), 3)
         with make_loader(source, num_workers=1) as loader:
@@ -254,26 +240,6 @@ class TestSetEpoch:
                     loader.load_state_dict(state)
                     set_epoch(epoch)
                     assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == at
-
-    @pytest.mark.parametrize("during", [True, False])
-    def test_an_epoch_that_was_begun_with_another_batch_size_is_planned_anew(self, during: bool) -> None:
-        with loader_22(num_workers=1) as loader:
-            state = edited(loader.state_dict(), {"epoch": 2, "batch": 2, "total_batch_size": 3})
-            loader.load_state_dict(state)
-            order = [index for batch in expected(2) for index in batch]
-            following = [order[start : start + 4] for start in range(6, 18, 4)]
-            received = []
-            for batch in loader:
-                if during and not received:
-                    loader.set_epoch(2)
-                received.append(batch["index"].tolist())
-            assert received[:3] == following
-            assert len(received) == 4
-            if not during:
-                loader.set_epoch(2)
-            assert len(loader) == 5
-            assert indices(loader) == expected(2)
-            assert indices(loader) == expected(3)
 
     @pytest.mark.parametrize("value", [-1, 1.5, "1", None, True])
     def test_must_be_a_whole_number(self, value: Any) -> None:
@@ -410,18 +376,6 @@ class TestLifetime:
             loader.load_state_dict(edited(loader.state_dict(), {"epoch": 1, "batch": 2}))
             assert indices(loader) == expected(1)[2:]
             assert len(worker_pids()) == before + 1
-
-    def test_a_state_of_another_batch_size_replaces_the_workers(self) -> None:
-        before = set(worker_pids())
-        with loader_22(num_workers=1) as loader:
-            loader.start()
-            first = set(worker_pids()) - before
-            loader.load_state_dict(edited(loader.state_dict(), {"batch": 2, "total_batch_size": 3}))
-            second = set(worker_pids()) - before
-            assert len(first) == len(second) == 1
-            assert first != second
-            assert loader.state_dict()["segments"] == [[1, 3, 2]]
-        assert set(worker_pids()) == before
 
     def test_close(self) -> None:
         loader_22(num_workers=2).close()  # which never ran

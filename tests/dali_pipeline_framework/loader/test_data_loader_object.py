@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.pipelines import indices, shuffled
+from support.pipelines import shuffled
 from support.providers import IndexProvider
 from support.refusals import assert_refused
 from torch.utils.data import DataLoader
@@ -76,21 +76,3 @@ def test_what_works_only_on_a_real_data_loader_raises() -> None:
                 assert_refused(lambda name=name: getattr(loader, name), message, error)
             assert getattr(loader, name, 3) == 3
         assert_refused(lambda: loader.batchsize, "has no attribute 'batchsize'", AttributeError)
-
-
-def test_nothing_of_the_data_loader_s_lineage_is_left_unmasked() -> None:
-    own = {name for base in DALIStructuredOutputIterator.__mro__ for name in vars(base)}
-    names = {name for base in DataLoader.__mro__[:-1] for name in vars(base) if not name.startswith("__")}
-    with make_loader() as loader:
-        assert names - own <= {*vars(type(loader).__mro__[0])}
-
-
-def test_attributes_can_be_set_and_have_no_influence() -> None:
-    with make_loader(num_workers=0) as loader, make_loader(num_workers=0) as other:
-        for name in [*DESCRIBED, *MASKED, "my_note"]:
-            setattr(loader, name, 7)
-            assert getattr(loader, name) == 7
-        assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        assert not hasattr(other, "my_note")
-        del loader.my_note
-        assert not hasattr(loader, "my_note")

@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
-from distributed_run import loader_of, positions
-from support.ranks import run_ranks, torchrun
+import torch.distributed as dist
+from support.loaders import LENGTHS, by_sampler, make_loader
+from support.ranks import run_ranks
 
-SCRIPT = Path(__file__).with_name("distributed_run.py")
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
 
-# Both give ranks the same environment; each process that `torchrun` starts imports PyTorch, which takes seconds.
-@pytest.mark.parametrize("start", [run_ranks, pytest.param(torchrun, marks=pytest.mark.wide)])
-def test_ranks_deliver_their_shards_and_have_the_same_state(start: Any, tmp_path: Path) -> None:
-    start(SCRIPT, [tmp_path], 2)
+def loader_of(shard: Any, batch_size: int = 2) -> DataLoader:
+    return make_loader(
+        by_sampler(StreamingSequenceSampler(LENGTHS, seed=2)), batch_size, shard=shard, num_workers=1
+    )
+
+
+def positions(batches: Iterable[Any]) -> list[dict[str, list[Any]]]:
+    return [{name: values.tolist() for name, values in batch["position"].items()} for batch in batches]
+
+
+def report_of_rank() -> str:
+    """What a rank delivers, and its states."""
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    with loader_of("auto") as loader:
+        report: dict[str, Any] = {"shard": (loader.shard.shard_id, loader.shard.num_shards, loader.shard.source)}
+        report |= {"positions": [], "states": []}
+        for batch in loader:
+            report["positions"] += positions([batch])
+            report["states"].append(loader.state_dict())
+    dist.destroy_process_group()
+    return json.dumps(report)
+
+
+def test_ranks_deliver_their_shards_and_have_the_same_state(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(f"from {__name__} import report_of_rank\nprint(report_of_rank())\n")
+    ranks = [json.loads(report) for report in run_ranks(script, [], 2)]
     assert not [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in (each.info["cmdline"] or [])]
-    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for number, rank in enumerate(ranks):
         assert rank["shard"] == [number, 2, "torch"]
         with loader_of((number, 2)) as loader:

@@ -175,22 +175,6 @@ def test_a_sampler_with_a_length_is_not_run_before_the_loop() -> None:
     assert [told] == of_torch(RandomSampler(range(SIZE)), num_epochs=1)
 
 
-def test_an_epoch_that_is_run_again() -> None:
-    torch.manual_seed(1)
-    expected = of_torch(RandomSampler(range(SIZE)), SIZE, 5)
-    torch.manual_seed(1)
-    with loader_of(RandomSampler(range(SIZE)), SIZE, num_workers=2) as loader:
-        for epoch, epoch_of_torch in zip([0, 0, 1, 0, 0], expected, strict=True):
-            loader.set_epoch(epoch)
-            assert indices(loader) == epoch_of_torch
-
-
-def test_a_sample_that_comes_twice_has_random_draws_of_its_own() -> None:
-    for sampler, visits in (([4, 7, 4], [1, 2, 3]), ([4, 7, 5], [0, 0, 0])):
-        with loader_of(sampler) as loader:
-            assert [place.visit for place in loader.bound_input.get_places(0, 0)] == visits
-
-
 # --- functions of the epoch ------------------------------------------------------------------------------
 
 

@@ -26,11 +26,9 @@ from support.loaders import (
 from support.providers import IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.samplers import EpochSampler
-from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, StateError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable, SequenceSampler
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler
 
 # --- the same run ----------------------------------------------------------------------------------------
@@ -210,39 +208,6 @@ def test_a_state_tells_what_was_delivered_with_other_batch_sizes() -> None:
         assert len(loader) == 8
 
 
-def test_the_batch_size_may_change_before_each_batch() -> None:
-    order = Order(lambda: by_sampler(ShuffledSampler(22, last_batch="partial")))
-    steps, state = stages(order, *(Stage(1, size, 1) for size in [1, 2] * 7))
-    assert state["segments"] == [[1, 1, 1], [1, 2, 1]] * 6 + [[1, 1, 1]]
-    rest, _ = stages(order, Stage(1, 4), state=state)
-    assert sorted(index for index, _, _ in one_by_one([*steps, *rest])) == [*range(22)]
-
-
-class DefinedOnce(KeepsFormat):
-    """Defines nothing, and that only once."""
-
-    is_defined = False
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        if self.is_defined:
-            raise LookupError("no licence left")
-        self.is_defined = True
-        return data
-
-
-def test_a_loader_whose_new_pipeline_cannot_be_made_goes_on_with_the_old_one() -> None:
-    _, state = stages(Order(lambda: by_sampler(ShuffledSampler(22))), Stage(1, 4, 2))
-    with make_loader(by_sampler(ShuffledSampler(22)), 2, steps=[DefinedOnce()]) as loader:
-        running = iter(loader)
-        first = next(running)["index"].tolist()
-        with pytest.raises(LookupError, match="no licence left"):
-            loader.load_state_dict(state)
-        assert loader.state_dict()["segments"] == []
-        found = [first, *(batch["index"].tolist() for batch in running)]
-    with make_loader(by_sampler(ShuffledSampler(22)), 2) as loader:
-        assert found == [batch["index"].tolist() for batch in loader]
-
-
 # --- what a state is -------------------------------------------------------------------------------------
 
 
@@ -303,25 +268,6 @@ def test_only_what_follows_is_loaded_and_requested(start: int) -> None:
         assert len(loop(loader, 2)) == 2
     assert source.asked == [*range(10 * start, 10 * start + len(source.asked))]
     assert 20 <= len(source.asked) <= 60
-
-
-class CountingSampler(EpochSampler):
-    """Counts, over all copies, how many batches were asked for."""
-
-    num_asked = 0
-
-    def get_next_batch_indices(self) -> list[int]:
-        CountingSampler.num_asked += 1
-        return super().get_next_batch_indices()
-
-
-def test_a_stateful_sampler_is_not_played_anew_for_each_state() -> None:
-    with make_loader(by_sampler(CountingSampler(800, 4), IndexProvider(800))) as loader:
-        loop(loader)
-        CountingSampler.num_asked = 0
-        for number, _ in enumerate(loader, 1):
-            assert loader.state_dict()["batch"] == number % 200
-    assert CountingSampler.num_asked <= 4 * 2 * 201  # both epochs, a few times
 
 
 # --- what is refused -------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 from accvlab.dali_pipeline_framework.video.video_stream_input import SequenceDecoder
 
-LEGACY = {"exec_dynamic": False}
 DEVICES = [None, pytest.param(0, marks=pytest.mark.gpu)]
 Counts = tuple[int, int, int, int, str]
 
@@ -69,28 +68,10 @@ COUNTS: dict[str, Counts] = {
 }
 
 
-# They look at shapes of images, which the other executor cannot bring to the CPU.
-DYNAMIC_ONLY = {
-    "decode, resize, normalize": "ImageMeanStdDevNormalizer",
-    "region, resize, normalize": "ImageMeanStdDevNormalizer",
-    "region, resize, crop, flip": "ImageMeanStdDevNormalizer",
-    "colors": "PhotoMetricDistorter",
-    "grid": "GridMasker",
-    "windows": "ImageResizer",
-}
-
-
-@pytest.mark.parametrize("executor", [{}, LEGACY])
 @pytest.mark.parametrize("name", CASES)
-def test_graphs_are_as_noted_or_the_step_that_does_not_go_is_named(
-    name: str, executor: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_are_as_noted(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch)
-    if executor and name in DYNAMIC_ONLY:
-        words = f"bring data from the GPU...({DYNAMIC_ONLY[name]}): fn._shape"
-        assert_refused(lambda: CASES[name].loader(folder, 0, pipeline_arguments=LEGACY), words)
-    else:
-        assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=executor)) == COUNTS[name]
+    assert counts_of(CASES[name].loader(folder, 0)) == COUNTS[name]
 
 
 INPUTS: dict[str, tuple[Callable[[Path], Any], list[Any], Counts]] = {
@@ -193,7 +174,7 @@ def test_a_rig_is_one_tensor_on_the_gpu_beside_small_fields_on_the_cpu(
 
 
 @pytest.mark.parametrize("device_id", DEVICES)
-@pytest.mark.parametrize("executor", [{}, LEGACY])
+@pytest.mark.parametrize("executor", [{}, {"exec_dynamic": False}])
 def test_batches_stay_as_they_are_however_far_the_loop_is_ahead(
     executor: dict[str, Any], device_id: int | None, folder: Path
 ) -> None:

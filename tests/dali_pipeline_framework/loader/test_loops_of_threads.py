@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import threading
 import time
@@ -130,30 +129,3 @@ def test_states_of_another_thread_are_those_of_whole_batches() -> None:
     positions = [(state["epoch"], state["batch"]) for state in states]
     assert positions == sorted(positions)
     assert {*positions} <= {*((0, batch) for batch in range(30)), (1, 0)}
-
-
-def test_a_loader_that_a_thread_leaves_to_the_garbage_collector_is_closed() -> None:
-    before = children()
-
-    def use() -> None:
-        loader = loader_of(IndexProvider(12), 1)
-        next(iter(loader))
-        del loader
-        gc.collect()
-        assert children() <= before
-
-    called_in_thread(use, "user").result(30)
-
-
-def test_loaders_run_and_are_closed_in_threads_of_their_own() -> None:
-    def use() -> list[list[int]]:
-        with loader_of(IndexProvider(12), 0) as other:
-            return [*_indices(iter(other))]
-
-    with loader_of(IndexProvider(60), 0) as loader:
-        loop, received = iter(loader), []
-        for _ in range(3):
-            using = called_in_thread(use, "other")
-            received.append(next(loop)["index"].tolist())
-            assert using.result(30) == BATCHES[:6]
-        assert received == BATCHES[:3]

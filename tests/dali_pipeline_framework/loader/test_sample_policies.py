@@ -7,7 +7,6 @@ import importlib
 import itertools
 import json
 import re
-import sys
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import cv2
 import numpy as np
 import pytest
 from support.array_samples import group_of
-from support.arrays import DT, ArrayProvider
+from support.arrays import DT
 from support.laws import some
 from support.loaders import answers
 from support.providers import BadSamples
@@ -486,13 +485,6 @@ def import_what_is_missing(sample_index: int) -> None:
     importlib.import_module("no_such_package.part")
 
 
-def import_for_features(sample_index: int) -> None:
-    try:
-        import_what_is_missing(sample_index)
-    except ImportError as error:
-        raise ValueError(f"no features of {sample_index}") from error
-
-
 def fill_the_gpu(sample_index: int) -> None:
     full = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     raise ValueError(f"no features of {sample_index}") from full
@@ -506,7 +498,6 @@ FEATURES = "sample 5 failed with ValueError: no features of 5\n..."
     ("fail", "error", "words"),
     [
         (import_what_is_missing, MissingPackageError, f"ModuleNotFoundError...\n  {MISSING}"),
-        (import_for_features, SourceError, f"{FEATURES}{MISSING}"),
         (fill_the_gpu, DeviceError, f"{FEATURES}\n  The GPU has failed, or its memory"),
     ],
 )
@@ -525,13 +516,3 @@ def test_what_fails_for_all_samples_is_no_fault_of_one(
         assert caught.original_type == ("ValueError" if FEATURES in words else "ModuleNotFoundError")
         assert loader.failed_samples == ()
     assert (tmp_path / "failed.jsonl").read_bytes() == b""
-
-
-@pytest.mark.parametrize(("package", "kind"), [("cv2", ".png"), ("simplejpeg", ".jpg")])
-def test_a_missing_decoder_ends_the_run(package: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = ArrayProvider({"image": (DT.UINT8, [encoded(3, kind)] * 4)})
-    with make(images, "skip", run="workers") as loader:
-        monkeypatch.setitem(sys.modules, package, None)  # after the definition, which looks for it
-        with pytest.raises(MissingPackageError, match=r"pip install (simplejpeg|opencv-python-headless)"):
-            list(loader)
-        assert loader.failed_samples == ()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import collections
-import gc
-import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from support.loaders import by_sampler, make_loader
@@ -53,50 +50,6 @@ def test_the_state_goes_through_the_distributed_checkpoint(loader: DataLoader, t
     with loader_of() as another:
         checkpoint.load({"loader": another}, checkpoint_id=tmp_path, no_dist=True)
         assert epochs_of(another, 1) == [epochs[0][1:]]
-
-
-def test_chain_and_cycle_go_through_loaders_and_epochs(loader: DataLoader) -> None:
-    epochs = epochs_of(loader, 2)
-    loader.set_epoch(0)
-    with loader_of(4) as other:
-        assert indices(itertools.chain(loader, other, loader)) == [*epochs[0], *indices(loader_of(4)), *epochs[1]]
-    loader.set_epoch(0)
-    cycled = itertools.islice(itertools.cycle(loader), 7)  # batches stay valid
-    assert indices(cycled) == [*epochs[0] * 2, epochs[0][0]]
-
-
-# --- nothing is left --------------------------------------------------------------------------------------
-
-
-def held() -> dict[str, int]:
-    """What this process holds; shared memory of DALI has no name any more when it is there."""
-    gc.collect()
-    process = psutil.Process()
-    children = [child for child in process.children() if "resource_tracker" not in " ".join(child.cmdline())]
-    shared = Path("/proc/self/maps").read_text().count("/dev/shm/")
-    counts = {"processes": len(children), "threads": process.num_threads(), "files": process.num_fds()}
-    return {**counts, "shared": shared, "MiB": process.memory_info().rss >> 20}
-
-
-@pytest.mark.wide
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("num_workers", "start_method", "most_mib"), [(0, "fork", 12), (1, "fork", 24), (1, "spawn", 24)]
-)
-def test_many_loaders_leave_nothing(num_workers: int, start_method: str, most_mib: int) -> None:
-    for number in range(105):
-        if number == 5:  # the first ones warm up what is kept for good
-            before = held()
-        loader = loader_of(num_workers=num_workers, start_method=start_method)
-        if number % 5 != 4:  # each fifth one is never started
-            loop = iter(loader)
-            for _ in range(number % 5):  # or left at another place
-                next(loop, None)
-        if number % 2:
-            loader.close()
-    after = held()
-    assert after.pop("MiB") < before.pop("MiB") + most_mib
-    assert all(after[name] <= before[name] for name in before), (before, after)
 
 
 # --- pinned memory ----------------------------------------------------------------------------------------

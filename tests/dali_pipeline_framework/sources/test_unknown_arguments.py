@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from support.providers import IndexProvider
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -37,19 +36,3 @@ def test_each_class_names_what_is_meant(
     words = f"`{name}` is not an argument of {made.__name__}.{hint}"
     error: Any = assert_refused(lambda: made(**arguments, **{name: 1}), words, TypeError)
     assert (str(error), isinstance(error, SettingError)) == (words, True)
-
-
-class _OwnFiles(FileDataProvider):
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-
-
-def test_a_class_of_ones_own_is_named() -> None:
-    with pytest.raises(TypeError, match="`shuffle` is not an argument of _OwnFiles"):
-        _OwnFiles(files=["a.jpg"], shuffle=True)
-    assert len(_OwnFiles(files=["a.jpg"]).labels) == 1
-
-
-def test_a_missing_argument_is_told_by_python() -> None:
-    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'unit'"):
-        Windows(IndexProvider(4), {"index": [0]})  # type: ignore[call-arg]

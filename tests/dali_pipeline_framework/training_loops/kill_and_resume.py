@@ -111,12 +111,8 @@ class LogReader:
         self._folder = folder
         self._num_read: dict[Path, int] = {}
 
-    def next_part(self, is_cut: bool = False) -> Part:
-        """What was added since the last call.
-
-        Args:
-            is_cut: Whether ranks were killed anywhere: steps and evaluations that not all have done are left out.
-        """
+    def next_part(self) -> Part:
+        """What was added since the last call."""
         steps: dict[int, dict[int, Any]] = {}
         evaluations: dict[int, list[int]] = {}
         for path in sorted(self._folder.glob("log_rank*.jsonl")):
@@ -129,10 +125,6 @@ class LogReader:
                 else:
                     evaluations.setdefault(line["evaluation"], []).extend(line["ids"])
             self._num_read[path] = len(lines)
-        if is_cut:
-            num_ranks = max(line["num_ranks"] for ranks in steps.values() for line in ranks.values())
-            steps = {number: ranks for number, ranks in steps.items() if len(ranks) == num_ranks}
-            evaluations = {epoch: ids for epoch, ids in evaluations.items() if len(ids) >= NUM_EVALUATED}
         return Part({number: _merged(ranks) for number, ranks in steps.items()}, evaluations)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.reader_data import frame_folders, numbered_files
+from support.reader_data import numbered_files
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
@@ -76,21 +76,3 @@ def test_files_that_were_named_and_cannot_be_read_are_refused_at_once(
     assert "cannot read 7 of its files: " in str(caught.value)
     assert f"'{root}/label/0001.jpg' must not be read (permissions), '{root}/gone.jpg' does" in str(caught.value)
     assert "'2.jpg' does not exist and 2 more. Leave them out" in str(caught.value).replace(f"{root}/", "")
-
-
-def test_what_dali_does_not_read_may_be_anything(tmp_path: Path) -> None:
-    root = frame_folders(tmp_path / "root", {"0": 2})
-    pipe(root / "pipe")
-    pipe(root / "0" / "pipe.txt")
-    (root / "0" / "link.png").symlink_to("00000.png")
-    FileReader(file_root=root)
-    SequenceReader(file_root=root, sequence_length=1)
-
-
-def test_a_name_may_begin_with_a_space(tmp_path: Path) -> None:
-    (tmp_path / " a.jpg").write_bytes(b"123")
-    (tmp_path / "list.txt").write_text(" a.jpg 0\n")
-    FileReader(file_list=tmp_path / "list.txt")
-    (tmp_path / "list.txt").write_text(" b.jpg 0\n")
-    with pytest.raises(SettingError, match=r"/ b\.jpg"):
-        FileReader(file_list=tmp_path / "list.txt")

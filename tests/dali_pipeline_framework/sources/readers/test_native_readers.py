@@ -13,7 +13,6 @@ import numpy as np
 import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali import types
-from nvidia.dali.pipeline import Pipeline
 from support.reader_data import array_files, frame, frame_folders, number_of, numbered_files
 from support.refusals import assert_refused
 from support.steps import Noise
@@ -175,51 +174,7 @@ def test_a_loader_refuses_them_and_says_what_takes_them(make: Any) -> None:
     assert_refused(lambda: DataLoader(made, 2), words)
 
 
-FILE_ARGUMENTS: dict[str, Any] = {
-    "case_sensitive_filter": True,
-    "dir_filters": ["a*"],
-    "file_filters": ["*.jpg", "*.tif"],
-    "initial_fill": 17,
-    "pad_last_batch": True,
-    "prefetch_queue_depth": 3,
-    "random_shuffle": True,
-    "seed": 1234,
-    "shard_id": 1,
-    "num_shards": 2,
-}
-SEQUENCE_ARGUMENTS: dict[str, Any] = {"image_type": types.GRAY, "sequence_length": 2, "step": 3, "stride": 1}
-
-
 class TestArguments:
-    @pytest.mark.parametrize(
-        ("operator", "arguments"),
-        [
-            (fn.readers.file, {**FILE_ARGUMENTS, "file_root": "ROOT"}),
-            (fn.readers.file, {"files": ["a/0000.jpg"], "labels": [3], "file_root": "ROOT"}),
-            (fn.readers.file, {"file_root": "ROOT", "shuffle_after_epoch": True}),
-            (fn.readers.sequence, {**SEQUENCE_ARGUMENTS, "file_root": "FRAMES"}),
-        ],
-    )
-    def test_each_reaches_dali(self, tmp_path: Path, operator: Any, arguments: dict[str, Any]) -> None:
-        paths = {
-            "ROOT": numbered_files(tmp_path / "root", {"a": 4, "ab": 3}),
-            "FRAMES": frame_folders(tmp_path / "frames", {"0": 6, "1": 6}),
-        }
-        arguments = {**arguments, "file_root": paths[arguments["file_root"]]}
-        reader = (FileReader if operator is fn.readers.file else SequenceReader)(**arguments)
-        ours = PipelineDefinition(reader).get_dali_pipeline(batch_size=2, num_threads=1)
-        theirs = Pipeline(batch_size=2, num_threads=1, device_id=None)
-        with theirs, warnings.catch_warnings(record=True):  # of the deprecated reader
-            made = operator(name="reader", **{"seed": 0, **arguments, "file_root": str(arguments["file_root"])})
-            theirs.set_outputs(*(made if isinstance(made, list | tuple) else [made]))
-        ours.serialize()
-        theirs.serialize()
-        got, wanted = _arguments_of_reader(ours), _arguments_of_reader(theirs)
-        if "seed" not in arguments:
-            del got["seed"], wanted["seed"]
-        assert got == wanted
-        assert {*arguments} <= {*got}
-
     @pytest.mark.parametrize(
         ("make", "words"),
         [
@@ -271,11 +226,3 @@ def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
         (root / "a" / "0001.jpg").unlink()
         with pytest.raises(GraphError, match=r"failed in FileReader\(.*0001.jpg"):
             list(iterator)
-
-
-def _arguments_of_reader(pipeline: Pipeline) -> dict[str, str]:
-    """The arguments of the only reader of a pipeline, as DALI has got them."""
-    (spec,) = (str(each.spec) for each in pipeline._ops if "readers__" in str(each.spec))
-    lines = spec.partition("Arguments:")[2].splitlines()
-    pairs = (line.strip().partition(": ") for line in lines if line.strip())
-    return {name: value for name, _, value in pairs if not name.startswith("_")}
