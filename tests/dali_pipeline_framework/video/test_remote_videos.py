@@ -220,27 +220,6 @@ def test_encoded_clips_are_requested_once(long_videos: Path, server: FileServer,
     assert server.num_bytes < 5 * 0.6 * MIB
 
 
-def test_a_video_that_is_opened_again_is_checked_from_time_to_time(
-    long_videos: Path, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    urls = [served(server, long_videos / "a.mp4", f"{number}.mp4") for number in range(3)]
-    videos = Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices", max_open_decoders=1)
-    provider = video_clips(videos, 4, step=30)
-    order = [0, 5, 10, 1, 6, 11, 2, 7, 12]  # each closes the decoder of another video
-    server.forget()
-    found = [read_numbers(provider.get_data(number)["frames"])[0] for number in order]
-    assert found == [0, 0, 0, 30, 30, 30, 60, 60, 60]
-    # One each, but for the first frames, which are kept with the index; and one for the version of each video.
-    assert (server.num_reads, len(server.requests)) == (6, 9)
-    # Another video in its place, of other tables: what fails is looked at.
-    served(server, long_videos / "a.mkv", "1.mp4")
-    assert_refused(lambda: provider.get_data(6), "1.mp4' was changed after it was indexed", VideoError)
-    monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
-    server.forget()
-    provider.get_data(1)
-    assert [method for method, _ in server.requests] == ["HEAD", "GET", "HEAD"]
-
-
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_members_of_archives_are_read_in_parts(
     long_videos: Path, server: FileServer, kind: str, monkeypatch: pytest.MonkeyPatch
