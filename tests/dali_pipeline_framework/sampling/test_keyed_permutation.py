@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -62,7 +60,6 @@ class TestIsAPermutation:
         assert KeyedPermutation(size, derive_key("test", 0))[np.arange(10)].tolist() == expected
 
 
-@functools.cache
 def many_permutations(size: int, num_keys: int, num_positions: int) -> npt.NDArray[np.int64]:
     """The first items of permutations with different keys, ``(num_keys, num_positions)``."""
     positions = np.arange(num_positions)

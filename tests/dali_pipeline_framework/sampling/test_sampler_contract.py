@@ -564,9 +564,6 @@ class TestMixtures:
         assert {(int(each.sequence[0]), int(each.indices[0] - each.frame[0])) for each in batches} == expected
 
 
-# --- pickles ---------------------------------------------------------------------------------------------
-
-
 # --- bad input -------------------------------------------------------------------------------------------
 
 SAMPLES = ShuffledSampler(10)

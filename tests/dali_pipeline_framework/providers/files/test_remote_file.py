@@ -1,4 +1,4 @@
-"""Which blocks of a remote file are requested, and kept."""
+"""Blocks of a remote file: how many of them are requested, and kept, is in `test_remote_videos.py`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 from accvlab.dali_pipeline_framework.providers.files.remote_file import RemoteFile
 from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading
 
-KIB, MIB = 1 << 10, 1 << 20
+MIB = 1 << 20
 SIZE = 9 * MIB + 1234
 CONTENT = bytes(range(251)) * (SIZE // 251) + bytes(SIZE % 251)
 
 
-class CountedFileSystem:
-    """A file system of one file, and the ranges that were requested."""
-
+class FileSystemOfOneFile:
     protocol = "counted"
-
-    def __init__(self) -> None:
-        self.ranges: list[tuple[int, int]] = []
 
     def info(self, path: str) -> dict[str, Any]:
         return {"size": SIZE, "ETag": "1"}
@@ -32,30 +27,18 @@ class CountedFileSystem:
         pass
 
     def cat_file(self, path: str, start: int, end: int) -> bytes:
-        assert 0 <= start < end <= SIZE
-        self.ranges.append((start, end))
+        assert 0 <= start < end <= min(SIZE, start + 2 * MIB)
         return CONTENT[start:end]
-
-    @property
-    def lengths(self) -> list[int]:
-        """In KiB."""
-        return [(end - start) // KIB for start, end in self.ranges]
-
-
-def opened() -> tuple[CountedFileSystem, RemoteFile]:
-    file_system = CountedFileSystem()
-    return file_system, RemoteFile(file_system, "a", RemoteReading())
 
 
 @given(st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, 3 * MIB)), max_size=12))
 def test_what_is_read_is_what_the_file_has(reads: list[tuple[int, int]]) -> None:
-    source, file = opened()
+    file = RemoteFile(FileSystemOfOneFile(), "a", RemoteReading())
     for start, count in reads:
         file.seek(start)
         assert file.read(count) == CONTENT[start : start + count]
         assert file.tell() == min(start + count, SIZE)
         assert len(file._kept) <= 16
-    assert all(length <= 2048 for length in source.lengths)
     assert file.seek(-1, io.SEEK_END) == SIZE - 1
     assert file.read() == CONTENT[-1:]
     with pytest.raises(OSError, match="no byte -1"):
