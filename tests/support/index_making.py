@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,13 +68,3 @@ def _files_of_some_bytes() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def assert_the_error_of_making_is_the_only_one(opener: Opener, folder: Path) -> None:
-    def fail() -> None:
-        raise ValueError("no such scene")
-
-    with pytest.raises(ValueError, match="no such scene") as caught:
-        opener(folder, fail)
-    assert caught.value.__context__ is None
-    assert "During handling" not in "".join(traceback.format_exception(caught.value))

@@ -131,12 +131,3 @@ class TestExactTolerance:
             cameras = CameraTimes.of(times), CameraTimes.of(times[-1:] + distance)
             found = align_times(cameras, 0, None)[-1, 1]
             assert (found == 0) == (distance <= np.median(intervals) / 2)
-
-    def test_of_file_names(self) -> None:
-        names = [f"{1533151603 + n // 10}.{n % 10}12" for n in range(20)]
-        for unit_s in (Fraction(1), Fraction(1, 1000)):
-            reference = CameraTimes.of(as_times([float(name) for name in names]), unit_s)
-            other = CameraTimes.of(as_times([float(f"{name[:-2]}32") for name in names]), unit_s)
-            tolerance_s = float(unit_s * Fraction(2, 100))
-            assert align_times([reference, other], 0, tolerance_s)[:, 1].tolist() == [*range(20)]
-            assert (align_times([reference, other], 0, 0.99999 * tolerance_s)[:, 1] == -1).all()

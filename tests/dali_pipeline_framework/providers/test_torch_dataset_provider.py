@@ -6,7 +6,6 @@ import dataclasses
 import os
 import random
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,7 +14,6 @@ import pytest
 import torch
 from nvidia.dali import types
 from PIL import Image
-from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import (
     ConcatDataProvider,
@@ -358,37 +356,3 @@ def test_generators_of_this_process_are_left_alone() -> None:
     expected = random.random()
     random.seed(1)
     assert provider.get_data(0)["drawn"][0] == expected  # without a loader, nothing is seeded
-
-
-LATE_TORCH = """
-import sys
-from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider, SampleDataGroup
-from nvidia.dali import types
-
-class Late:
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        import torch
-
-        return {"drawn": torch.rand(2).numpy()}
-
-blueprint = SampleDataGroup()
-blueprint.add_data_field("drawn", types.DALIDataType.FLOAT)
-provider = TorchDatasetProvider(Late(), blueprint=blueprint)
-assert "torch" not in sys.modules
-for _ in range(2):
-    with DataLoader(provider, 1, num_workers=0, output_type="numpy") as loader:
-        print([batch["drawn"].tolist() for batch in loader])
-"""
-
-
-@pytest.mark.wide
-def test_pytorch_that_the_first_item_imports(tmp_path: Path) -> None:
-    script = tmp_path / "late.py"
-    script.write_text(LATE_TORCH)
-    done = run_script(script, timeout=100)
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first == second

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from nvidia.dali import types
 from support.array_samples import group_of
 from support.arrays import ArrayProvider, encoded_image
-from support.frame_trees import samples_of, write_frames
+from support.frame_trees import write_frames
 from support.laws import each_value, examples
-from support.loaders import LENGTHS, by_sampler, make_loader
+from support.loaders import LENGTHS, make_loader
 from support.providers import FaultyProvider, IndexProvider
 from support.refusals import assert_refused
 from support.videos import make_video, read_numbers
@@ -34,8 +34,6 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     SamplerInputCallable,
     SequentialSampler,
-    ShuffledSampler,
-    StreamingSequenceSampler,
     VideoFrameDataProvider,
     Videos,
     Windows,
@@ -157,17 +155,6 @@ def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
 def test_fields_are_named_as_elsewhere_and_the_most_exact_name_counts(windows, expected):
     sample = by_time(Drive(), windows).get_data(1)
     assert [camera["gain"].shape[0] for camera in sample["cameras"].values()] == expected
-
-
-def test_a_description_shows_offsets_and_rules():
-    offsets = [k / 10 for k in range(9)]
-    provider = by_time(Drive(), {"image": [-0.1, 0], "state": offsets}, take="last")
-    assert repr(provider) == (
-        "Windows(8 moments of Drive(8 samples): state at 0, 0.1, ..., 0.8 s (within 0.0001 s); "
-        "cameras[0..1].image at -0.1, 0 s (within 0.0001 s); take='last', edges='repeat')"
-    )
-    dropped = Windows(Drive(), {"state": [-0.2, 0]}, edges="drop", unit="s")
-    assert repr(dropped).endswith("take='nearest', edges='drop', 4 moments left out)")
 
 
 # --- which frames -------------------------------------------------------------------------------------------
@@ -369,26 +356,6 @@ def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_th
 # --- orders and batches --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda lengths: SequentialSampler(sum(lengths), 4, last_batch="pad"),
-        lambda lengths: ShuffledSampler(sum(lengths), 4, seed=3, last_batch="pad"),
-        lambda lengths: StreamingSequenceSampler(lengths, 4, seed=5),
-    ],
-)
-def test_samplers_take_each_window_once_per_epoch(make):
-    provider = Windows(Drive(LENGTHS), {"number": range(2)}, unit="frames", step=2)
-    ends = np.cumsum(LENGTHS).tolist()
-    starts = [
-        start for end, length in zip(ends, LENGTHS, strict=True) for start in range(end - length, end - 1, 2)
-    ]
-    with make_loader(by_sampler(make(provider.sequence_lengths.tolist()), provider), ragged="list") as loader:
-        for _ in range(2):
-            rows = [row for batch in loader for row in samples_of(batch) if not row["position"]["is_padding"]]
-            assert sorted(row["number"].tolist() for row in rows) == [[start, start + 1] for start in starts]
-
-
 @settings(max_examples=examples(10, 100), deadline=None)
 @given(st.lists(st.integers(0, sum(LENGTHS) - 1), min_size=1, max_size=9))
 def test_a_batch_has_what_its_samples_have(indices):
@@ -405,29 +372,6 @@ def test_frames_that_samples_of_a_batch_share_are_loaded_once():
     assert source.loaded == dict.fromkeys([0, 1, 2, 3, 4, 7, 8], 1)
     samples[0]["number"][:] = -1
     assert samples[4]["number"].tolist() == [1, 2, 3]
-
-
-def test_pictures_of_a_batch_are_held_only_while_windows_overlap():
-    class OwnFields(Drive):
-        def load_fields(self, wanted):
-            self.loaded.update(wanted["cameras", 0, "image"])
-            drive = Drive((20, 5))
-            return {
-                path: [drive.get_data(row).get_item_in_path(path) for row in of] for path, of in wanted.items()
-            }
-
-        def get_data(self, sample_index):
-            return Drive((20, 5)).get_data(sample_index)
-
-    source = OwnFields((20, 5))
-    # The pictures of 9 and 10 overlap, those of 9 and 3 do not; states of all of them do.
-    provider = by_time(source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]})
-    samples = provider.load_batch([9, 3, 10, 24], range(4))
-    held = []
-    for _ in range(4):
-        next(samples)
-        held.append(sorted(source.loaded))
-    assert held == [[7, 8, 9, 10], [1, 2, 3, 7, 8, 9, 10], held[1], [*held[1], 22, 23, 24]]
 
 
 def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own_way():

@@ -25,7 +25,6 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
     GridMasker,
     ImageDecoder,
-    PipelineStepBase,
 )
 from accvlab.dali_pipeline_framework.providers import (
     FrameFolders,
@@ -116,19 +115,6 @@ def test_streams_of_different_sizes_in_any_order(length, stride, step, batch_siz
             assert_decoded(sample, *sizes[sample["recording"]])
 
 
-def test_conditionals_and_one_sample_per_batch(tmp_path):
-    provider = frame_clips(write_frames(tmp_path, {"a": 6}), 3)
-    expected = np.stack([pixels_of(tmp_path / "a" / f"{number:05}.png") for number in range(3)])
-    for arguments, batch_size in (({"enable_conditionals": True}, 4), ({}, 1)):
-        data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=False)
-        pipeline = PipelineDefinition(data_input, [DECODE]).get_dali_pipeline(
-            batch_size=batch_size, num_threads=1, py_num_workers=0, **arguments
-        )
-        output, *_ = pipeline.run()
-        assert output.layout() == "FHWC"
-        assert np.array_equal(output[0], expected)
-
-
 @each_value(run=["workers", "graph"], num_workers=[1, 0])
 def test_rigs(tmp_path, run, num_workers):
     write_frames(tmp_path, {"s/F": [f"{number}.png" for number in (1, 2, 3, 4, 6, 7, 8)]})
@@ -181,28 +167,6 @@ def test_more_frames_than_entries_of_the_batch_are_decoded_in_parts(tmp_path):
     for length in (64, 65):  # up to 64 images, DALI puts on a canvas
         (sample, *_) = sequences(frame_clips(tmp_path / "long", length))
         assert_decoded(sample)
-
-
-class FirstCameraCopied(PipelineStepBase):
-    """Changes the frames of one camera, but for their values."""
-
-    def _process(self, data):
-        encoded = data["0"]["frames"]["encoded"]
-        for position in range(4):
-            encoded[position] = fn.copy(encoded[position])
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty):
-        return data_empty
-
-
-def test_frames_that_a_step_has_changed_are_decoded_one_by_one(tmp_path):
-    provider = rig_of_frames(tmp_path)
-    steps = [FirstCameraCopied(), DECODE]
-    assert counts_of(defined(provider, steps)).num_decoders == 4 + 1
-    for sample in sequences(provider, steps=steps):
-        for camera in "012":
-            assert_decoded(sample[camera])
 
 
 @pytest.mark.gpu

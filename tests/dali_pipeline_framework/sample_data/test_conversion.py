@@ -205,10 +205,20 @@ REFUSED = [
     ([FLOAT], [np.array(["2020-01-01"], dtype="datetime64[s]")], "INT64"),
     ([INT64], [np.array(["2020-01-01", "NaT"], dtype="datetime64[s]")], "NaT"),
     # numbers that would be stored as others
-    ([BOOL], [np.array([[0, 255, 1, 2]], np.uint8)], "got 255 at [0, 1] and 1 more such value(s)"),
-    ([FLOAT], [[0.5, 2**24 + 1]], "got 16777217, which would become 16777216. Give"),
+    (
+        [BOOL],
+        [np.array([[0, 255, 1, 2]], np.uint8)],
+        "bool holds true and false, ... 0 and 1, got 255 at [0, 1] and 1 more ... value != 0 ... an integer type",
+    ),
+    ([BOOL], [-1, 0.5, fractions.Fraction(1, 2)], "bool holds true and false"),
+    (
+        [FLOAT],
+        [[0.5, 2**24 + 1]],
+        "up to 16777216 exactly, ... got 16777217, which would become 16777216. Give ... INT64 or FLOAT64",
+    ),
+    ([FLOAT16], [2049], "up to 2048 exactly, ... got 2049, which would become 2048"),
     ([FLOAT], [[np.int64(2**24 + 1), 0.5], [[0.5], [np.uint32(2**24 + 1)]]], "got 16777217"),
-    ([FLOAT64], [[0.5, 2**53 + 1], [np.nan, 2**53 + 1]], "got 9007199254740993"),
+    ([FLOAT64], [[0.5, 2**53 + 1], [np.nan, 2**53 + 1]], "got 9007199254740993, ... type INT64,"),
 ]
 # The same, of numbers that the type has not.
 OVERFLOWS = [
@@ -247,25 +257,6 @@ class TestRefused:
             assert str(error).startswith("x: ")
             assert len(str(error)) < 600
             assert isinstance(error, OverflowError) == is_overflow
-
-    @pytest.mark.parametrize("form", FORMS_OF_NUMBERS)
-    @pytest.mark.parametrize(
-        ("value", "dtype", "message"),
-        [
-            (2, BOOL, r"bool holds true and false, .* 0 and 1, got 2.* value != 0 .* integer type"),
-            (-1, BOOL, "got -1"),
-            (0.5, BOOL, r"got 0\.5"),
-            (2**24 + 1, FLOAT, "up to 16777216 exactly.* got 16777217.* INT64 or FLOAT64"),
-            (-(2**24) - 1, FLOAT, "got -16777217"),
-            (1_700_000_000_000_001, FLOAT, "would become 1699999998017536.*INT64 or FLOAT64"),
-            (2049, FLOAT16, "up to 2048 exactly.* got 2049.*would become 2048"),
-            (1_700_000_000_000_000_001, FLOAT64, "up to 9007199254740992.* type INT64,"),
-            (2**64 - 1, FLOAT64, "would become 18446744073709551616"),
-        ],
-    )
-    def test_what_would_be_stored_as_another_number(self, value, dtype, message, form):
-        with pytest.raises(FieldValueError, match=f"^x: a field of type .*{message}"):
-            stored(form(value), dtype)
 
     def test_nothing_is_stored_then_and_the_message_has_the_whole_path(self):
         group = group_of(cameras=(group_of(image=UINT8), 2))

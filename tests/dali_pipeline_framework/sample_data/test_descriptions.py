@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from nvidia.dali import fn, types
-from nvidia.dali.pipeline import Pipeline, pipeline_def
+from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
 from support.array_samples import group_of
 
-from accvlab.dali_pipeline_framework.loader import LoaderReport
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, describe_batch
 
 
@@ -121,14 +120,3 @@ def test_many_fields_fit_on_a_screen() -> None:
         lines = describe_batch({f"f{n}": n for n in range(num_fields)}).splitlines()
         assert len(lines) == 40
         assert lines[-1].startswith("… and 2 more, of f39, f40") == (num_fields == 41)
-
-
-def test_nodes_are_named() -> None:
-    sample = group_of(a=DALIDataType.FLOAT)
-    with Pipeline(batch_size=1, num_threads=1, device_id=None):
-        sample["a"] = fn.constant(fdata=[1.0])
-    assert "Constant" in repr(sample)
-
-
-def test_repr_of_a_report_is_its_table() -> None:
-    assert repr(LoaderReport()) == str(LoaderReport())

@@ -5,11 +5,8 @@ from enum import Enum, IntEnum
 import numpy as np
 import pytest
 
-from accvlab.dali_pipeline_framework.errors import NameTypeError
 from accvlab.dali_pipeline_framework.sample_data.names import (
     available_names_hint,
-    flat_name,
-    format_path,
     normalized_path,
 )
 
@@ -39,26 +36,6 @@ def test_normalized_path(path, normal):
     result = normalized_path(path)
     assert result == normal
     assert [type(name) for name in result] == [type(name) for name in normal]
-
-
-@pytest.mark.parametrize("path", [None, 1.0, True, b"a", ("a", None), ("a", True), np.int64(1), ("a", ("b",))])
-def test_other_types_are_no_path(path):
-    with pytest.raises(NameTypeError):
-        normalized_path(path)
-
-
-@pytest.mark.parametrize(
-    ("path", "readable", "flat"),
-    [
-        ((), "", ""),
-        (("a",), "a", "a"),
-        (("cameras", 0, "image"), "cameras[0].image", "cameras.[0].image"),
-        ((1, 2, "a"), "[1][2].a", "[1].[2].a"),
-    ],
-)
-def test_written_paths(path, readable, flat):
-    assert format_path(path) == readable
-    assert flat_name(path) == flat
 
 
 @pytest.mark.parametrize(

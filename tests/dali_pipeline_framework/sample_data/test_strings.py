@@ -81,11 +81,6 @@ class TestDecoding:
     def test_one_list_level_per_axis(self, data, text):
         assert decoded(data) == text
 
-    @pytest.mark.wide
-    def test_jax(self):
-        jnp = pytest.importorskip("jax.numpy")
-        assert decoded(jnp.asarray(padded(["a", "bcd"]))) == ["a", "bcd"]
-
     @pytest.mark.parametrize(
         ("value", "got"),
         [

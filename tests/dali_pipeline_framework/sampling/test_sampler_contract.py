@@ -564,30 +564,6 @@ class TestMixtures:
         assert {(int(each.sequence[0]), int(each.indices[0] - each.frame[0])) for each in batches} == expected
 
 
-# --- pickles ---------------------------------------------------------------------------------------------
-
-MANY_LENGTHS = [5, 9] * 500
-
-
-@pytest.mark.parametrize(
-    ("sampler", "num_bytes"),
-    [
-        (MixedSampler([ShuffledSampler(10**9), ShuffledSampler(10**8)], [0.75, 0.25], 16), 3000),
-        # 8 bytes per sequence: its length (and where its weight ends in the sum of all).
-        (StreamingSequenceSampler(MANY_LENGTHS, 16, weights=MANY_LENGTHS), 2500 + 2 * 8000),
-        (SequenceSampler(16, MANY_LENGTHS, 0), 1500 + 2 * 8000),
-        (WeightedSampler(MANY_LENGTHS, 16), 1500 + 8000),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_pickles_hold_no_order(sampler: RandomAccessSampler, num_bytes: int) -> None:
-    fresh = len(pickle.dumps(sampler))
-    for batch in (0, 40, 3):
-        sampler.plan_batch(0, batch)
-    assert fresh <= num_bytes
-    assert abs(len(pickle.dumps(sampler)) - fresh) <= 10
-
-
 # --- bad input -------------------------------------------------------------------------------------------
 
 SAMPLES = ShuffledSampler(10)
@@ -713,19 +689,3 @@ def test_cuts_for_want_of_sequences_are_reported_once_and_not_by_workers(caplog:
     assert len(caplog.messages) == 2
     assert all("fewer sequences than the 4 slots" in message for message in caplog.messages)
     assert "(2 cuts per epoch)" in caplog.messages[0]
-
-
-def test_threads_that_ask_at_once_get_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler, found = ShardedPermutationSampler(100, 4, 7, True, "drop"), list[Any]()
-
-    class Interrupted(np.random.Generator):
-        def permutation(self, *arguments: Any, **settings: Any) -> Any:
-            if not found:  # another thread asks before this one has drawn
-                found.append("begun")
-                found[0] = sampler.plan_batch(0, 1).indices.tolist()
-            return super().permutation(*arguments, **settings)
-
-    expected = np.random.default_rng(7).permutation(100)
-    monkeypatch.setattr(np.random, "default_rng", lambda seed: Interrupted(np.random.PCG64(seed)))
-    first = sampler.plan_batch(0, 0).indices.tolist()
-    assert [first, *found, sampler.plan_batch(0, 2).indices.tolist()] == expected[:12].reshape(3, 4).tolist()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -83,36 +82,6 @@ class TestSequenceSampler:
         assert sampler.get_batch_indices(0, batch).tolist() == [0, 1 + batch % 1000]
         assert sampler.plan_batch(0, batch).visit.tolist() == [batch, batch // 1000]
         assert sampler.get_batch_indices(0, 5).tolist() == [0, 6]
-
-    @pytest.mark.parametrize("lengths", [[5] * 8, [1] * 7 + [1000], [1, 2, 3, 300] * 8])
-    def test_a_cycle_on_the_way_is_drawn_once(self, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
-        drawn = []
-
-        class Counting(np.random.Generator):
-            def permutation(self, *arguments: Any, **settings: Any) -> Any:
-                drawn.append(1)
-                return super().permutation(*arguments, **settings)
-
-        monkeypatch.setattr(np.random, "default_rng", lambda seed: Counting(np.random.PCG64(seed)))
-        sampler = SequenceSampler(8, lengths, 3)
-        here = sampler.plan_batch(0, 500).visit
-        assert len(drawn) == here.max() + 1
-        there = sampler.plan_batch(0, 5000).visit
-        assert len(drawn) - here.max() - 1 <= there.max() - here.min()
-        for batch in range(5001, 5500):  # going on draws no more than a generator per slot
-            there = sampler.plan_batch(0, batch).visit
-        assert len(drawn) <= here.max() + 1 + there.sum()
-
-    def test_memory_does_not_grow_where_slots_drift_apart(self) -> None:
-        sampler = SequenceSampler(4, [1] * 1999 + [10**6], 0)
-        tracemalloc.start()
-        try:
-            cycles = [sampler.plan_batch(0, batch).visit for batch in range(0, 10**8, 10**7)]
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert max(np.ptp(each) for each in cycles) > 15
-        assert peak < 20 * 16_000  # an order has 16 kB: one per slot, and a few for what is computed
 
 
 class Repeating:

@@ -51,11 +51,6 @@ class TestFrequencies:
         counts = np.bincount(items, minlength=len(weights))
         assert chi_square_deviate(counts, num_draws * parts / parts.sum()) < FAR_OUT
 
-    def test_consecutive_draws_are_unrelated(self) -> None:
-        items = WeightedChoice([1, 2, 5]).draw(derive_key("pairs"), np.arange(100_000)).reshape(-1, 2)
-        expected = np.outer([1, 2, 5], [1, 2, 5]).reshape(-1) * 50_000 / 64
-        assert chi_square_deviate(np.bincount(items @ [3, 1], minlength=9), expected) < FAR_OUT
-
     @given(weights=WEIGHTS, key=KEYS)
     @settings(deadline=None)
     def test_items_without_weight_are_never_drawn(self, weights: list[float], key: int) -> None:

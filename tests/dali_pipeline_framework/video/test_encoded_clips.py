@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nvidia.dali.types import DALIImageType
 from support.laws import examples, spread
 from support.refusals import assert_refused
-from support.videos import OPEN_GOP, damage, make_video, read_numbers
+from support.videos import damage, make_video, read_numbers
 from support.windows import video_clips
 from video_kinds import KINDS, VideoOf, without_its_start
 
@@ -52,45 +52,6 @@ def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, video: V
     check()
     reader.close()
     cutter.close()
-
-
-def test_each_frame_of_a_recording_that_begins_between_key_frames_can_be_cut_out(tmp_path: Path) -> None:
-    # The frames of a transport stream are found by their times of decoding, of which decoding tells nothing.
-    whole = make_video(tmp_path / "whole.ts", 60, "libx264", options=OPEN_GOP["libx264"])
-    path = without_its_start(whole, tmp_path / "rest.ts", 3)
-    index = index_video(path)
-    assert len(index.key_pts) == 4
-    assert (index.seek_points < index.key_pts).all()
-    cutter = FrameReader(path, index)
-    numbers = [read_numbers(decoded(cutter.cut([number])))[0] for number in range(index.num_frames)]
-    assert numbers == [*range(60 - index.num_frames, 60)]
-    assert cutter.num_seeks == index.num_frames  # each at once
-    cutter.close()
-
-
-def test_a_file_has_the_packets_from_the_key_frame_to_the_last_frame(video: VideoOf) -> None:
-    path = video("h264_b.mp4")
-    clip = FrameReader(path, index_video(path)).cut([16, 14])
-    with av.open(io.BytesIO(clip.file)) as file:
-        packets = [packet for packet in file.demux(video=0) if packet.size]
-    with av.open(str(path)) as original:
-        expected = [packet for packet in original.demux(video=0) if packet.size]
-    starts = [number for number, packet in enumerate(expected) if packet.is_keyframe]
-    count = len(packets)
-    assert [bytes(packet) for packet in packets] == [
-        bytes(packet) for packet in expected[starts[1] : starts[1] + count]
-    ]
-    # Decoded are 12, 16, 14; the frames between them are not needed.
-    assert [packet.pts // 512 for packet in packets] == [1, 3, 2]
-    assert clip.numbers.tolist() == [2, 1]
-    assert len(clip.file) < sum(packet.size for packet in packets) + 1200
-
-
-def test_edit_lists_rotation_and_times_are_left_behind(video: VideoOf) -> None:
-    path = video("h264_edit_list.mp4")  # begins with frame 7
-    clip = FrameReader(path, index_video(path)).cut([0, 2])
-    assert clip.numbers.tolist() == [7, 9]  # the frames before are needed, and in the file they are frames
-    assert read_numbers(decoded(clip)) == [7, 9]
 
 
 def test_settings_of_the_codec_that_change(tmp_path: Path) -> None:

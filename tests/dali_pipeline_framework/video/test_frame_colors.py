@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -154,10 +153,12 @@ def test_pixels_are_those_of_ffmpeg(pixel_format: str, colors: tuple[int, int], 
     ],
 )
 def test_without_a_matrix(size: tuple[int, int], colors: Colors, matrix: int) -> None:
+    converters = {each: FrameConverter(colors=each) for each in ("stream", colors)}  # as colors may change
+
     def converted(stated: int, color_range: int, colors: Colors) -> npt.NDArray[np.uint8]:
         levels = encoded([200, 100, 50], BT709, LIMITED)
         frame = plain_frame(levels, "yuv420p", stated, color_range, size)
-        return FrameConverter(colors=colors).convert(frame)
+        return converters[colors].convert(frame)
 
     for color_range in (0, LIMITED):  # without a range it is limited
         expected = converted(matrix, LIMITED, "stream")
@@ -303,14 +304,6 @@ def test_pixels_can_be_those_of_dali(
     np.testing.assert_array_equal(decoded(path, "dali"), dali_frames(path))
 
 
-@pytest.mark.parametrize("location", ["left", "topleft"])
-def test_location_of_chroma_samples_does_not_count_for_dali(tmp_path: Path, location: str) -> None:
-    how: dict[str, Any] = {"options": {"chroma_sample_location": location}, "matrix": BT601}
-    path = write_images(tmp_path / "a.webm", [blocks((96, 64))] * 4, "libvpx-vp9", **how)
-    assert b"\x55\xb7" in path.read_bytes()  # ChromaSitingHorz: the file tells it
-    np.testing.assert_array_equal(decoded(path, "dali"), dali_frames(path))
-
-
 def test_other_image_types(video: VideoOf) -> None:
     path = video("h264_b.mp4")
     rgb = decoded(path, "dali")
@@ -351,26 +344,6 @@ def test_decoded_pixels_are_those_of_ffmpeg(
         assert decoder.color_matrix == colors[0]
     assert len(frames) == 3
     np.testing.assert_array_equal(*zip(*frames, strict=True))
-
-
-def test_colors_that_change_within_a_stream(tmp_path: Path) -> None:
-    path = tmp_path / "all.ts"
-    properties = [(BT601, LIMITED), (BT709, LIMITED), (BT709, FULL), (BT2020, LIMITED)]
-    parts = [colored_video(tmp_path / f"{number}.h264", *each) for number, each in enumerate(properties)]
-    joined = io.BytesIO(b"".join(part.read_bytes() for part in parts))
-    with av.open(joined, format="h264") as source, av.open(str(path), "w") as copy:
-        stream = copy.add_stream_from_template(source.streams.video[0])
-        stream.time_base = Fraction(1, 25)
-        for number, packet in enumerate(source.demux(video=0)):
-            packet.stream, packet.time_base, packet.pts, packet.dts = stream, Fraction(1, 25), number, number
-            copy.mux([packet] if packet.size else [])
-    frames = decoded(path)
-    assert len(frames) == 20
-    assert np.abs(frames.astype(int) - [200, 60, 90]).max() <= 6
-    assert np.abs(decoded(path, "dali").astype(int) - [200, 60, 90]).max() > 15
-    provider = VideoFrameDataProvider(path)
-    for number in np.random.default_rng(0).permutation(20):
-        np.testing.assert_array_equal(provider.get_data(number)["image"], frames[number])
 
 
 def test_unknown_matrices(tmp_path: Path) -> None:

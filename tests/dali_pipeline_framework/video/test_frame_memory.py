@@ -41,14 +41,3 @@ def test_arrays_in_use_never_share(steps: list[tuple[bool, int]]) -> None:
         values = [each.flat[0] for each in held]
         assert len(set(values)) == len(values)
         assert all((each == value).all() for each, value in zip(held, values, strict=True))
-
-
-def test_limit() -> None:
-    memory = FrameMemory(most_kept_bytes=250)
-    arrays = [memory.array((100,)) for _ in range(4)]
-    arrays.clear()
-    assert memory.num_kept_bytes == 200
-    del arrays
-    one = memory.array((300,))
-    del one
-    assert memory.num_kept_bytes == 0

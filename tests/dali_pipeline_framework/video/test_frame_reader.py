@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.child_processes import run_process
 from support.laws import each_value, examples
 from support.refusals import assert_refused
 from support.videos import damage, make_video, read_numbers
@@ -54,17 +52,6 @@ def test_frames_and_times_are_those_of_decoding_from_the_start(
     reader.close()
 
 
-def test_pictures_that_are_refreshed_piece_by_piece(tmp_path: Path) -> None:
-    # The counter of frames in the stream is 0 at frames 16, 32 and 48.
-    options = {"preset": "veryfast", "x264-params": "keyint=16:intra-refresh=1:bframes=0"}
-    path = make_video(tmp_path / "a.ts", 64, "libx264", options=options)
-    expected = all_frames(path)
-    for number in range(14, 64, 3):
-        reader = FrameReader(path, index_video(path))
-        np.testing.assert_array_equal(reader.frames([number]), expected[[number]])
-        reader.close()
-
-
 @given(data=st.data())
 @settings(
     max_examples=examples(12, 120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -77,13 +64,6 @@ def test_any_numbers_in_any_order(video: VideoOf, data: st.DataObject) -> None:
     for wanted in data.draw(st.lists(numbers, min_size=1, max_size=5)):
         np.testing.assert_array_equal(reader.frames(wanted), expected[wanted])
     reader.close()
-
-
-def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: VideoOf) -> None:
-    path = video("h264_open.mkv")
-    expected, reader = all_frames(path), FrameReader(path, index_video(path), num_kept=20)
-    for number in (25, 22, 23, 21, 24, 26):
-        np.testing.assert_array_equal(reader.frames([number]), expected[[number]])
 
 
 @pytest.mark.parametrize(
@@ -227,10 +207,6 @@ class TestPool:
         assert pool.num_open <= 4
         assert pool.statistics.num_delivered == 160
 
-    def test_fork(self, video: VideoOf) -> None:
-        done = run_process([sys.executable, "-c", _FORKING, str(video("vp9.webm"))], timeout=100)
-        assert (done.returncode, done.stdout) == (0, "8 4\n"), done.stderr
-
     def test_pickle_has_no_decoders(self, video: VideoOf) -> None:
         provider = video_clips(video("h264_b.mp4"), 4)
         provider.new_sample()  # keeps its blueprint
@@ -243,43 +219,3 @@ class TestPool:
 
 
 # In a process of its own: a child of this one would have the threads' locks and the garbage of all other tests.
-_FORKING = """
-import gc, os, signal, sys, warnings
-import numpy as np
-from nvidia.dali import types
-from accvlab.dali_pipeline_framework import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework import VideoFrameDataProvider, Videos, VideoStreamInput, Windows
-from accvlab.dali_pipeline_framework.video.video_index import make_index
-from accvlab.dali_pipeline_framework.video.video_stream_input import FedVideo, SequenceDecoder, SequenceSettings
-
-warnings.simplefilter("ignore")  # of Python 3.12, about forks where there are threads
-path = sys.argv[1]
-videos = VideoFrameDataProvider(Videos(path, num_decoder_threads=2), image_name="frames")
-provider = Windows(videos, {"frames": range(4)}, unit="frames", step=4)
-expected = [provider.get_data(sample)["frames"] for sample in range(10)]
-provider.get_data(0)
-stream = VideoStreamInput(5, num_threads=2, num_batches_ahead=1)
-pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=1, num_threads=1)
-iterator = DALIStructuredOutputIterator(pipeline=pipeline, output_type="numpy")
-stream.feed(path)
-batches = iter(iterator)
-next(batches)
-decoder = SequenceDecoder(SequenceSettings("partial", types.RGB, 5, 0, 1), 2, None)
-decoded = decoder.by_dali(FedVideo(0, path, "it", make_index(path)))
-next(decoded)
-for case in ("reads", "drops", "ends"):
-    if not (child := os.fork()):
-        signal.alarm(30)
-        if case == "reads":
-            assert all(np.array_equal(provider.get_data(n)["frames"], expected[n]) for n in (1, 5, 2))
-            provider.close()
-            os._exit(7)
-        if case == "drops":
-            del provider, videos, stream, pipeline, iterator, batches, decoded
-            gc.collect()
-        sys.exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, case
-assert np.array_equal(provider.get_data(1)["frames"], expected[1])
-stream.close()
-print(1 + len(list(batches)), 1 + len(list(decoded)))
-"""

@@ -10,14 +10,13 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import attrs
 import fsspec
 import numpy as np
 import pytest
 from support.file_server import FileServer
-from support.laws import each_value
 from support.refusals import assert_refused
 from support.videos import copy_packets, make_video, read_numbers, write_images
 from support.windows import video_clips
@@ -29,7 +28,6 @@ from accvlab.dali_pipeline_framework.providers.files import remote_file
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.files.stored_videos import located
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
-from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 FAST: dict[str, Any] = {"reading": RemoteReading(attempts=3, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)}
 PADDED = {
@@ -222,27 +220,6 @@ def test_encoded_clips_are_requested_once(long_videos: Path, server: FileServer,
     assert server.num_bytes < 5 * 0.6 * MIB
 
 
-def test_a_video_that_is_opened_again_is_checked_from_time_to_time(
-    long_videos: Path, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    urls = [served(server, long_videos / "a.mp4", f"{number}.mp4") for number in range(3)]
-    videos = Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices", max_open_decoders=1)
-    provider = video_clips(videos, 4, step=30)
-    order = [0, 5, 10, 1, 6, 11, 2, 7, 12]  # each closes the decoder of another video
-    server.forget()
-    found = [read_numbers(provider.get_data(number)["frames"])[0] for number in order]
-    assert found == [0, 0, 0, 30, 30, 30, 60, 60, 60]
-    # One each, but for the first frames, which are kept with the index; and one for the version of each video.
-    assert (server.num_reads, len(server.requests)) == (6, 9)
-    # Another video in its place, of other tables: what fails is looked at.
-    served(server, long_videos / "a.mkv", "1.mp4")
-    assert_refused(lambda: provider.get_data(6), "1.mp4' was changed after it was indexed", VideoError)
-    monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
-    server.forget()
-    provider.get_data(1)
-    assert [method for method, _ in server.requests] == ["HEAD", "GET", "HEAD"]
-
-
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_members_of_archives_are_read_in_parts(
     long_videos: Path, server: FileServer, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -382,40 +359,6 @@ def test_credentials_are_not_shown(server: FileServer, video: VideoOf) -> None:
     assert "X-Key" not in repr(videos)
     shown = f"{server.url.replace('://', '://***@')}/h264_b.mp4?X-Amz-Signature=***&part=1"
     assert provider.describe_sample(3) == f"{shown}, frame 3"
-
-
-class BrokenFile(io.BytesIO):
-    """Reading fails from some place on."""
-
-    def __init__(self, content: bytes, start: int, error: BaseException) -> None:
-        super().__init__(content)
-        self.start, self.error = start, error
-
-    def read(self, size: int | None = -1) -> bytes:
-        if self.tell() >= self.start:
-            raise self.error
-        return super().read(size)
-
-
-@each_value(
-    error=[KeyError("key"), ConnectionResetError("reset"), VideoError("its own"), EOFError()],
-    start=[0, 50_000, MIB, 5 * MIB],
-)
-def test_errors_of_open_files_come_out_as_they_were(long_videos: Path, error: Exception, start: int) -> None:
-    content = (long_videos / "a.mkv").read_bytes()
-    file: BinaryIO = BrokenFile(content, start, error)
-    expected: type[Exception] = type(error) if isinstance(error, VideoError) else FileError
-    with pytest.raises(expected) as failed:
-        index_video(file)
-    assert failed.value is error or failed.value.__cause__ is error
-    assert index_video(io.BytesIO(content)).num_frames == 150  # nothing is left behind in this thread
-
-
-def test_an_interrupt_while_a_file_is_read(long_videos: Path) -> None:
-    file = BrokenFile((long_videos / "a.mkv").read_bytes(), MIB, KeyboardInterrupt())
-    decoder = VideoStreamDecoder(file)
-    with pytest.raises(KeyboardInterrupt):
-        list(decoder)
 
 
 def test_an_open_file_is_read_from_its_start(video: VideoOf) -> None:

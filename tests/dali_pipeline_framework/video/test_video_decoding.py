@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import numpy.typing as npt
 import pytest
 from support.videos import copy_packets, damage, make_video, read_numbers
 from video_kinds import VideoOf
 
-from accvlab.dali_pipeline_framework.errors import FileError, VideoError, error_that_is_also
+from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
@@ -63,11 +62,3 @@ def test_metadata_need_not_be_utf_8(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"Zuerich", b"Z\xfcrich "))
     with VideoStreamDecoder(path) as decoder:
         assert len([*decoder]) == 3
-
-
-def test_an_error_of_the_system_that_pyav_raises_is_a_file_error() -> None:
-    cause = av.error.OSError(5, "Input/output error", "a.mkv")
-    error = error_that_is_also(FileError, [cause], "Cannot read the video")
-    assert isinstance(error, FileError)
-    assert isinstance(error, av.error.OSError)
-    assert (str(error), error.errno, error.strerror) == ("Cannot read the video", 5, "Input/output error")

@@ -11,7 +11,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import attrs
 import av
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from video_kinds import ALT_REF, VideoOf, without_its_start
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.operators.encoded_videos import why_not_in_graph
 from accvlab.dali_pipeline_framework.video import VideoIndex, index_video
-from accvlab.dali_pipeline_framework.video.files.packets import pictures_in
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
@@ -145,17 +143,6 @@ def test_hidden_frames(
     assert bool(why_not_in_graph([index.kind], has_gpu=True, must_use_gpu=True)) == hides
 
 
-def test_packets_that_show_again_or_hold_several_pictures() -> None:
-    for packet, found in ((0x86, (1, True)), (0x84, (1, False)), (0x88, (0, True)), (0xB3, (1, True))):
-        assert pictures_in(bytes([packet, 0, 0]), "vp9") == found
-    assert pictures_in(bytes([0x84, 0, 0xC1]), "vp9") == (2, True)
-    frame, again = bytes([0x32, 2, 0x10, 0]), bytes([0x1A, 1, 0x88])  # with the sizes of their units
-    assert pictures_in(bytes([0x12, 0]) + frame, "av1") == (1, True)
-    assert pictures_in(bytes([0x12, 0]) + again, "av1") == (0, True)
-    assert pictures_in(bytes([0x12, 0]) + frame + frame + again, "av1") == (2, True)
-    assert pictures_in(bytes([0x34, 0, 0x10, 0]), "av1") == (1, True)  # an extension, and no size
-
-
 def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: VideoOf) -> None:
     def hidden(number: int, packet: av.Packet) -> av.Packet:
         content = bytearray(packet)
@@ -167,16 +154,6 @@ def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: Vi
     index = index_video(tmp_path / "a.webm")
     assert (index.num_frames, index.hides_frames) == (37, True)
     assert index.pts.tolist() == decoded_times(tmp_path / "a.webm")
-
-
-def test_pickles_are_small_where_times_are_regular(video: VideoOf, tmp_path: Path) -> None:
-    for kind in ("h264_b.mp4", "h264_irregular.mp4"):
-        index = index_video(video(kind))
-        assert pickle.loads(pickle.dumps(index)) == index
-        assert attrs.evolve(index, pts=index.pts + 1) != index
-    short, long = (index_video(make_video(tmp_path / f"{n}.avi", n, "mjpeg", size=(16, 16))) for n in (10, 200))
-    extra = 8 * 190  # key frames
-    assert len(pickle.dumps(long)) < len(pickle.dumps(short)) + extra + 50
 
 
 class TestIncomplete:
@@ -311,23 +288,6 @@ class TestCache:
             file.write_bytes(damaged)
             assert cached_video_index(tmp_path, video("h264_b.mp4")) == index
             assert "is made anew" in caplog.text
-
-    def test_what_is_no_file_is_replaced_and_not_waited_for(self, tmp_path: Path, video: VideoOf) -> None:
-        cache = tmp_path
-        pickled = pickle.dumps(cached_video_index(cache, video("h264_b.mp4")))
-        (file,) = tmp_path.glob("*/header.json")
-        file.unlink()
-        os.mkfifo(file)
-        with pytest.raises(
-            FileError, match=r"is no index of a video's frames that can be used.*: it is no regular file"
-        ):
-            pickle.loads(pickled)
-        assert cached_video_index(cache, video("h264_b.mp4")) == pickle.loads(pickled)
-        assert file.is_file()
-        file.unlink()
-        file.mkdir()
-        with pytest.raises(SettingError, match=r"cannot be written to .*Is a directory.*`index_cache`"):
-            cached_video_index(cache, video("h264_b.mp4"))
 
     def test_streams_have_files_of_their_own(self, tmp_path: Path, video: VideoOf) -> None:
         for stream in (0, 1):

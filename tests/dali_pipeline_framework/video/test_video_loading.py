@@ -13,7 +13,7 @@ from support.refusals import assert_refused
 from support.videos import B_FRAMES, OPEN_GOP, damage, make_video, read_numbers
 from support.windows import video_clips
 
-from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
+from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.video import DecodingStatistics, Videos
@@ -85,13 +85,6 @@ class TestStreaming:
         assert provider.statistics.num_decoded == sum((count - 1) * step + 4 for count in lengths) + 2
         assert provider.statistics.num_opened == 2
 
-    def test_slots_in_the_same_video(self, files: list[Path]) -> None:
-        provider = video_clips(files[0], 3)
-        batches = [*map(numbers_of, self.stream(provider, 2, cut_sequences=True, shuffle=False))]
-        assert batches == [[[n, n + 1, n + 2], [15 + n, 16 + n, 17 + n]] for n in range(0, 15, 3)]
-        # The second slot starts at 15, three frames behind a key frame; the first one passes that.
-        assert provider.statistics == DecodingStatistics(30, 33, 1, 2)
-
 
 def test_failure_names_video_and_frame(tmp_path: Path) -> None:
     path = damage(make_video(tmp_path / "bad.mp4", 30, "libx264", size=(192, 128)), 15)
@@ -103,18 +96,3 @@ def test_failure_names_video_and_frame(tmp_path: Path) -> None:
         error = assert_refused(lambda: next(batches), words, SourceError)
     assert isinstance(error, SourceError)
     assert (error.sample_index, error.original_type) == (5, "VideoError")
-
-
-@pytest.mark.parametrize("is_cached", [False, True])
-def test_a_video_that_was_replaced_is_refused_by_workers(tmp_path: Path, is_cached: bool) -> None:
-    path = make_video(tmp_path / "a.avi", 10, "mjpeg")
-    videos = Videos(path, index_cache=tmp_path / "cache" if is_cached else None)
-    source = ShuffledShardedInputCallable(video_clips(videos, 2), 2, shuffle=False)
-    with make_loader(source, num_workers=1, start_method="forkserver") as loader:
-        make_video(path, 10, "mjpeg", first_number=100)
-        video_clips(videos, 2)  # another run, which makes the index anew
-        message = "index of the video '.*/a.avi' .* was made anew" if is_cached else "'.*/a.avi' was changed after"
-        with pytest.raises(SourceError, match=message) as caught:
-            next(iter(loader))
-    assert isinstance(caught.value, FileError if is_cached else VideoError)
-    assert "importable" not in str(caught.value)

@@ -51,12 +51,6 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
     }
 
 
-def test_repr(rig: dict[str, list[Path]]) -> None:
-    assert repr(VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))) == (
-        "VideoFrameDataProvider(25 frames, 2 recordings of 2 cameras in 4 files)"
-    )
-
-
 def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
     provider = video_clips(
         Videos(cameras=rig, tolerance_s=0.01, labels=[8, 9]),

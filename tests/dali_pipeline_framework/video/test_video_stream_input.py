@@ -30,7 +30,6 @@ from support.laws import examples
 from support.refusals import assert_refused
 from support.steps import KeepsFormat
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers, write_images
-from video_kinds import zeroed
 
 from accvlab.dali_pipeline_framework.errors import (
     ClosedError,
@@ -299,21 +298,6 @@ class TestPipelines:
             ):
                 next(batches)
 
-    @pytest.mark.parametrize(
-        "arguments",
-        [
-            {"prefetch_queue_depth": 4},
-            {"exec_dynamic": False},
-            {"exec_async": False, "exec_pipelined": False},
-            {"enable_conditionals": True},
-        ],
-        ids=str,
-    )
-    def test_for_any_pipeline(self, video_of: Any, arguments: dict[str, Any]) -> None:
-        videos = [video_of(30, "libx264"), video_of(9)]
-        got = delivered(VideoStreamInput(4), *videos, batch_size=2, pipeline_arguments=arguments)
-        assert [numbers(batch) for batch in got] == [*expected_batches(30, 4, 2), *expected_batches(9, 4, 2)]
-
     def test_of_ones_own(self, video_of: Any) -> None:
         stream = VideoStreamInput(5, last_sequence_policy="pad")
         pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3, num_threads=1)
@@ -436,9 +420,6 @@ class TestFeeding:
         assert got == [10 * number for number in range(6 - len(got), 6)]
         assert got
 
-    def test_that_is_never_fed(self) -> None:
-        assert delivered(VideoStreamInput(5)) == []
-
     def test_short_sequences_say_what_to_do(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
         with iterating(stream, ragged="raise") as iterator:
@@ -449,15 +430,6 @@ class TestFeeding:
             with pytest.raises(OutputError, match="ragged='list' to the iterator, or last_sequence_policy='pad'"):
                 next(batches)
             assert numbers(next(batches)) == expected_batches(10, 5, 3)[0]
-
-    def test_the_thread_ends_with_a_deleted_loader(self, video_of: Any) -> None:
-        stream = VideoStreamInput(5)
-        iterator = iterating(stream)
-        stream.feed(video_of(67))
-        next(iter(iterator))
-        del iterator
-        gc.collect()
-        assert not any(thread.name == "video stream" for thread in threading.enumerate())
 
 
 class TestBadVideos:
@@ -488,15 +460,6 @@ class TestBadVideos:
         assert stream.num_fed == 0
         assert_refused(lambda: stream.feed(b"no video", name="camera 4"), "'camera 4'", VideoError)
         assert [numbers(batch) for batch in delivered(stream, video_of(5))] == expected_batches(5, 5, 3)
-
-    def test_damaged_frames(self, tmp_path: Path) -> None:
-        whole = make_video(tmp_path / "whole.mp4", 30, "libx264", size=(192, 128))
-        path = zeroed(whole, tmp_path / "a.mp4", whole.stat().st_size // 2, 100)
-        with pytest.raises(
-            VideoError,
-            match=r"Frame \d+ of the video '.*a.mp4' \(video 0\), at .* s, cannot be decoded: it is damaged",
-        ):
-            delivered(VideoStreamInput(5), path)
 
     @pytest.mark.parametrize("is_cut", [False, True])
     def test_end_the_loop_with_their_name(self, video_of: Any, tmp_path: Path, is_cut: bool) -> None:

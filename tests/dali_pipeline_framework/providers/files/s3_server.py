@@ -19,13 +19,11 @@ class S3Server:
     Attributes:
         faults: What is done to the next answers with parts of objects, each once: a status such as ``"503"``;
             ``"cut"``: half of the content comes; a function: called before the answer; ``""``: nothing.
-        ranges: The parts that were asked for.
         needs_credentials: Whether those of others are refused.
     """
 
     def __init__(self) -> None:
         self.faults: list[str | Callable[[], object]] = []
-        self.ranges: list[str] = []
         self.needs_credentials = False
         self._application = DomainDispatcherApplication(create_backend_app)
 
@@ -70,7 +68,6 @@ class S3Server:
         is_read = environment["REQUEST_METHOD"] == "GET" and "list-type" not in environment["QUERY_STRING"]
         fault: Any = ""
         if is_read:
-            self.ranges.append(environment.get("HTTP_RANGE", ""))
             fault = self.faults.pop(0) if self.faults else ""
         if callable(fault):
             fault()

@@ -13,7 +13,6 @@ import pytest
 from support.index_making import (
     assert_a_full_disk_is_reported,
     assert_one_process_makes_it,
-    assert_the_error_of_making_is_the_only_one,
 )
 from support.videos import make_video
 
@@ -100,7 +99,3 @@ def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
     message = rf"`index_cache`.* must be a folder, '/sys/none' is not.*{reason}"
     with pytest.raises(SettingError, match=message):
         cached_video_index("/sys/none", source / "a.mp4")
-
-
-def test_the_error_of_making_is_the_only_one(source: Path) -> None:
-    assert_the_error_of_making_is_the_only_one(open_videos, source)

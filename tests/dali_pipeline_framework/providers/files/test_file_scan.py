@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files.file_scan import (
     DEFAULT_FILE_FILTERS,
     FileTable,
-    NameFilter,
     read_list_file,
-    scan_folders,
 )
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
@@ -361,19 +358,3 @@ class TestTable:
     def test_what_is_no_name_is_refused(self, name: Any) -> None:
         with pytest.raises(SettingError, match="Name 1 must be a str, bytes or a path"):
             FileTable.from_names(["a", name])
-
-
-def test_a_scan_keeps_little_per_file(tmp_path: Path) -> None:
-    count = examples(3000, 20_000)
-    for folder in range(10):
-        (tmp_path / str(folder)).mkdir()
-        for number in range(count // 10):
-            (tmp_path / str(folder) / f"{number:08}.jpg").touch()
-    file_filter = NameFilter(DEFAULT_FILE_FILTERS, case_sensitive=False, argument="file_filters")
-    tracemalloc.start()
-    table = scan_folders(Storage(tmp_path), file_filter)
-    kept, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(table) == count
-    assert kept / count < 50
-    assert peak / count < 150  # of which the names of one folder at a time

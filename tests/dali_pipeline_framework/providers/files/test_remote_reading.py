@@ -19,7 +19,7 @@ from support.file_server import FileServer
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import remote_file, remote_reading
-from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading, may_pass, within
+from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading, within
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
 FAST = RemoteReading(attempts=4, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)
@@ -116,17 +116,6 @@ def test_what_will_not_pass_is_tried_once(store: Any, error: Exception) -> None:
         of(store).read_bytes("a.bin")
     assert isinstance(failed.value, type(error)) == isinstance(error, OSError)
     assert store.calls.count("cat_file") == 1
-
-
-def test_answers_of_http_that_may_pass() -> None:
-    class AnswerError(OSError):
-        status = 0
-
-    for status, expected in ((403, False), (404, False), (408, True), (429, True), (500, True), (503, True)):
-        error = AnswerError()
-        error.status = status
-        assert may_pass(error) == expected
-    assert not may_pass(KeyboardInterrupt())
 
 
 def test_one_that_does_not_answer(store: Any) -> None:

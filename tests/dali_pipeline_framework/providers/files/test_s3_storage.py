@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.videos import make_video
-from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
-from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
+from accvlab.dali_pipeline_framework.errors import FileError, SourceError
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import remote_file
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.video import Videos
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto.server")
@@ -68,15 +65,6 @@ def test_files_are_read_listed_and_found(server: S3Server, options: dict[str, An
     assert sorted(storage.find("*/1*.jpg")) == ["bus/10.jpg", "car/1.jpg"]
 
 
-def test_workers_read_what_this_process_reads(server: S3Server, options: dict[str, Any]) -> None:
-    for number in range(6):
-        server.put(f"train/a/{number}.bin", bytes([number]) * 100)
-    provider = FileDataProvider("s3://bucket/train", file_filters="*.bin", storage_options=options)
-    with DataLoader(provider, 2, num_workers=2, start_method="forkserver", output_type="numpy") as loader:
-        read = [batch["data"][:, 0].tolist() for batch in loader]
-    assert read == [[0, 1], [2, 3], [4, 5]]
-
-
 @pytest.mark.parametrize("fault", ["503", "cut"])
 def test_what_may_pass_is_tried_again(server: S3Server, options: dict[str, Any], fault: str) -> None:
     server.put("a.bin", CONTENT)
@@ -115,37 +103,15 @@ def test_an_object_that_is_replaced_while_it_is_read(
                 file.read(1000)
 
 
-def lengths_of(ranges: list[str]) -> list[int]:
-    parts = [[*map(int, each.removeprefix("bytes=").split("-"))] for each in ranges]
-    return [end + 1 - begin for begin, end in parts]
-
-
-def test_videos_are_read_by_parts(server: S3Server, options: dict[str, Any], tmp_path: Path) -> None:
-    files = {name: tmp_path / f"{name}.mp4" for name in ("front", "left")}
-    for name, path in files.items():
-        bitrate = "keyint=10:nal-hrd=cbr:filler=1:bitrate=8000:vbv-maxrate=8000:vbv-bufsize=4000"
-        make_video(path, 150, "libx264", options={"preset": "ultrafast", "x264-params": bitrate})
-        server.put(f"drives/{name}.mp4", path.read_bytes())
-    size = sum(path.stat().st_size for path in files.values())
-    cameras = {name: f"s3://bucket/drives/{name}.mp4" for name in files}
-    rig = Videos(cameras=cameras, storage_options=options, index_cache=tmp_path / "indices")
-    remote, local = (video_clips(each, 4, step=10) for each in (rig, Videos(cameras=files)))
-    for sample in (0, 9, 14):
-        server.faults = ["cut", "503"] if sample == 14 else []
-        for name in files:
-            found, expected = (provider.get_data(sample)[name]["frames"] for provider in (remote, local))
-            assert np.array_equal(found, expected)
-        assert not server.faults
-    provider = pickle.loads(pickle.dumps(video_clips(rig, 4, step=10, images="encoded")))  # with the indices
-    for sample in range(15):
-        server.ranges = []
-        provider.get_data(sample)
-        lengths = lengths_of(server.ranges)
-        assert len(lengths) == len(cameras)
-        assert sum(lengths) < size / 12  # ten frames of 150, and what a request reads ahead
-    server.put("drives/front.mp4", files["front"].read_bytes()[::-1])
-    message = refusal(lambda: video_clips(rig, 8).get_data(0), (FileError, VideoError))
-    assert "s3://bucket/drives/front.mp4" in message
+def test_videos_are_those_of_the_local_files(server: S3Server, options: dict[str, Any], tmp_path: Path) -> None:
+    path = make_video(tmp_path / "a.mp4", 30, "libx264")
+    server.put("drives/a.mp4", path.read_bytes())
+    server.faults = ["cut", "503"]
+    videos = Videos("s3://bucket/drives/*.mp4", storage_options=options, index_cache=tmp_path / "indices")
+    for images in ("decoded", "encoded"):
+        remote, local = (VideoFrameDataProvider(each, images=images) for each in (videos, path))
+        assert remote.get_data(17) == local.get_data(17)
+    assert not server.faults
 
 
 def test_secrets_are_not_shown(
