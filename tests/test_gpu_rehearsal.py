@@ -35,7 +35,7 @@ def test_dali_accepts_the_graphs_of_all_tests_marked_gpu() -> None:
     finished = run_process(command, cwd=ROOT)
     failed = re.findall(r"^FAILED .*::(\w+)", finished.stdout, re.MULTILINE)
     assert sorted(failed) == sorted(WITHOUT_A_GRAPH), finished.stdout + finished.stderr
-    assert int(re.findall(r"(\d+) passed", finished.stdout)[-1]) > 100
+    assert int(re.findall(r"(\d+) passed", finished.stdout)[-1]) > 90
 
 
 @pytest.mark.wide
@@ -44,6 +44,6 @@ def test_other_tests_fork_workers_beside_a_driver_as_make_runs_them(tmp_path: Pa
     hidden = dict(re.findall(r'^HIDDEN := (\w+)="(.*)"$', (ROOT / "Makefile").read_text(), re.MULTILINE))
     environment = {**os.environ, **make_stand_in_driver(tmp_path, [(9, 0)]), **hidden}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
-    command += [f"{ROOT}/tests/dali_pipeline_framework/engine/test_devices.py", "-k", "nothing_is_said"]
+    command += [f"{ROOT}/tests/dali_pipeline_framework/test_opencv_threads.py", "-k", "wherever_they_run"]
     finished = run_process(command, cwd=ROOT, env=environment)
     assert re.search(r"^2 passed", finished.stdout, re.MULTILINE), finished.stdout + finished.stderr

@@ -87,3 +87,12 @@ def test_hooks_before_commits_have_the_locked_versions() -> None:
     locked = locked_versions()
     for repository, package in (("ruff-pre-commit", "ruff"), ("check-jsonschema", "check-jsonschema")):
         assert re.search(rf"{repository}\n\s+rev: v?{re.escape(locked[package])}\n", text)
+
+
+def test_all_tests_wait_by_helpers_that_show_where_a_process_hangs() -> None:
+    waits = re.compile(
+        r"subprocess\.(run|call|check_call|check_output)\(|\.communicate\(.*timeout=|\.join\(timeout"
+    )
+    programs = {"child_processes.py", "mutants.py", "matrix.py", "test_repository.py"}
+    paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name not in programs]
+    assert [path.name for path in paths if waits.search(path.read_text())] == []

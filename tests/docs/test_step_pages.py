@@ -46,10 +46,6 @@ STEPS, TEXTS = steps_of(processing_steps), texts_of("dali_pipeline_framework")
 DRIVING_STEPS, DRIVING_TEXTS = steps_of(steps), texts_of("driving_data")
 
 
-def module_of(step):
-    return step.__module__.rpartition(".")[2]
-
-
 @pytest.fixture(scope="module")
 def scene():
     return Scene()
@@ -68,12 +64,6 @@ def test_each_page_has_its_picture_and_each_picture_its_page():
     shown = {name: re.findall(r"\.\./\.\./_static/steps/(\w+)\.webp", text) for name, text in TEXTS.items()}
     assert shown == {name: [] if name in WITHOUT_PICTURE else [name] for name in TEXTS}
     assert {*PICTURES} == {*TEXTS} - WITHOUT_PICTURE == {path.stem for path in FOLDER.iterdir()}
-
-
-@pytest.mark.parametrize("name", [name for name, step in STEPS.items() if module_of(step) in TEXTS])
-def test_prices_stand_in_the_docstring_only(name):
-    has_own = "Price" in (STEPS[name].__doc__ or "")
-    assert not (has_own and "**Price**" in TEXTS[module_of(STEPS[name])])
 
 
 def test_index_and_gallery_link_all_pages():

@@ -116,27 +116,6 @@ class OtherDrawer(Drawer):
     """The same by another name."""
 
 
-class ConditionalDrawer(Drawer):
-    """Adds ``"side"``: 1 where the draw ``"coin"`` is at least 0.5, else -1, with an ``if`` on data."""
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        data.add_data_field("side", DT.INT32)
-        data.add_data_field("coin", DT.FLOAT)
-        coin = self.draw("coin")
-        if coin >= 0.5:
-            side = types.Constant(np.int32(1), device="cpu")
-        else:
-            side = types.Constant(np.int32(-1), device="cpu")
-        data["side"] = side
-        data["coin"] = coin
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        data_empty.add_data_field("side", DT.INT32)
-        data_empty.add_data_field("coin", DT.FLOAT)
-        return data_empty
-
-
 def flatten(nested: dict[Any, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in nested.items():

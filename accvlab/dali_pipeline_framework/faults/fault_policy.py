@@ -52,7 +52,7 @@ class FaultPolicy:
             if fewer were delivered; in [0, 1].
         quarantine: File to which a line of JSON is added for each failed sample. If writing fails, e.g. on a full
             disk, an error is logged, and the loop goes on.
-        exclude: Files written by ``quarantine``; their samples are not tried, and handled like failed ones. Not
+        exclude: Files written by ``quarantine``; their samples are handled like failed ones, untried. Not
             with ``samples="raise"``.
         restarts: How often, in total, a worker that was killed, ended or hung is replaced, or a batch that failed
             without the fault of a sample is tried again. The loop continues with exactly the batch that was

@@ -76,8 +76,8 @@ class SettableLoaderSampler(LoaderSampler):
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
-        If a state of a later epoch was loaded, nothing changes: frameworks call this with their own epoch, which
-        is earlier if this loader went through several epochs while a longer one went through one.
+        If a state of a later epoch was loaded, nothing changes: frameworks pass the number of their own epoch,
+        which is lower if this loader went through several epochs during one epoch of a longer loader.
         """
         run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
@@ -158,15 +158,15 @@ class DataLoader(TorchInterface):
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
             machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
         shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
-            ``"auto"`` or a source to take it from (see `detect_shard`). None: all. Not for inputs, which divide
+            ``"auto"``, or where `detect_shard` looks, e.g. ``"slurm"``. None: all. Not for inputs, which divide
             their samples among shards themselves.
         last_batch: Handling of a last batch that is not full, see `LastBatch`: ``"drop"``, ``"pad"``,
             ``"partial"`` or ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples
             are shuffled, otherwise ``"partial"``). Not for inputs.
         context_name: Name for a group that is added to each sample and holds its position, with the fields
             of `SamplePlace`. Not for inputs.
-        steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
-            ends.
+        steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: a loop ends only if
+            the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
         start_method: How workers start: ``"forkserver"``, ``"fork"`` (not with ``device_id``) or ``"spawn"``.
         output_type: ``"torch"`` or ``"numpy"``.
@@ -325,7 +325,7 @@ class DataLoader(TorchInterface):
         return self._run.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop run in this epoch, from its beginning, or the present loop if it has no batch yet.
+        """Have the next loop, or the present one if it has no batch yet, run in this epoch from its beginning.
 
         Nothing changes if the next loop runs in this epoch anyway: a loader that has loaded a state from the
         middle of this epoch resumes there.
@@ -366,9 +366,9 @@ class DataLoader(TorchInterface):
 
         The value can be written as JSON and is the same on all ranks. Two exceptions: with the policy
         ``"partial"``, ranks with fewer batches differ at the end of an epoch; and with a limit of
-        failed samples (``max_failed``, ``max_failed_share``), ``failed`` lists those of this rank. A batch counts
-        when the loop has received it. After a ``break``, the value is still the position in the abandoned epoch: a
-        loader that loads it finishes that epoch, while this loader begins the next.
+        failed samples (``max_failed``, ``max_failed_share``), the entry ``failed`` lists those of this rank. A
+        batch counts when the loop has received it. After a ``break``, the value is still the position in the
+        abandoned epoch: a loader that loads it finishes that epoch, while this loader begins the next.
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, and its

@@ -86,13 +86,13 @@ class PipelineDefinition:
 
                 - ``"graph"``: the graph changes pixels, and workers compute all else. The first step that cannot
                   be divided like this (see `PipelineStepBase.declare_pixel_changes`), and those after it, run in
-                  the graph as a whole. Pixels are changed in the workers only before a step that works on arrays
-                  only, and may look at pixels.
+                  the graph as a whole. Workers change pixels only up to the last step that must run there and may
+                  look at pixels.
                 - ``"workers"``: workers run all steps before the first that works in the graph only, pixels too.
                 - ``"auto"`` with a GPU: as ``"graph"``.
-                - ``"auto"`` without a GPU: as ``"workers"``, but only before the first step that converts images
-                  to floating point, and up to the last that ``prefers_arrays``. If these steps do no more to
-                  images than decode them, as ``"graph"``.
+                - ``"auto"`` without a GPU: as ``"workers"``, but the graph begins at the first step that converts
+                  images to floating point, or after the last with ``prefers_arrays`` (see `PipelineStepBase`), if
+                  that is later. If the steps before do no more to images than decode them, as ``"graph"``.
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers comes after one that

@@ -332,7 +332,7 @@ def on_arrays(process: _Process) -> _Process:
 class PipelineStepBase(ABC):
     """Step of a pipeline: declares the output format for an input format, and changes samples accordingly.
 
-    A step is a class with some of these methods:
+    A step is a class with some of these members:
 
     - ``format_after(format)``: the output format of an input format, before anything runs; refuses a format with
       an error for each problem.
@@ -342,7 +342,7 @@ class PipelineStepBase(ABC):
       computes. Such a step can be divided: pixels in the graph, all else in the workers.
 
     An `ArrayStep` is made of them. It can run in the worker processes, before the graph, and ``step(sample)``
-    applies it to a sample of arrays. A step of operators, this class, has two methods as in accvlab:
+    applies it to a sample of arrays. A class derived from this one directly has two methods, as in accvlab:
     ``_check_and_adjust_data_format_input_to_output`` for the format, and ``_process``, which runs once, while the
     graph is defined: the values are DALI ``DataNode`` objects then, not data.
 
@@ -369,7 +369,7 @@ class PipelineStepBase(ABC):
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.
             Steps of the same name are numbered in the order of the chain.
         treats_elements_alike: Whether the step does the same to each element of an array (e.g. to each camera),
-            looks at no other element and at nothing outside of the array meanwhile, and does not depend on how
+            looks neither at other elements nor outside of the array, and does not depend on how
             many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
             element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that
             claims so wrongly. A class that derives from such a step and works otherwise sets it to False.
@@ -489,8 +489,8 @@ class PipelineStepBase(ABC):
 
         Returns:
             For the path of each image whose pixels the step changes, the names and types of the parameters. None
-            for a step that may look at pixels, so that its images cannot be deferred. By default as
-            ``reads_pixels`` says.
+            for a step that may look at pixels, so that its images cannot be deferred. The default is None with
+            ``reads_pixels``, else no changes.
         """
         return None if self.reads_pixels else {}
 

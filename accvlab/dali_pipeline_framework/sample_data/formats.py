@@ -50,8 +50,8 @@ class ImageContent:
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". They hold for the format only;
             DALI's own layout of the data may be missing.
         codecs: Kinds of the videos in the field, see `VideoIndex.kind`, e.g. ``("h264 yuv420p bt709",)``: codec,
-            pixel format, and color matrix unless it is BT.601. ``bt601`` as the matrix: the streams state none,
-            and are converted by BT.601. Empty for images, and for unknown codecs.
+            pixel format, and color matrix if it is not BT.601. ``bt601`` there: the streams state no matrix, and
+            are converted by BT.601, where players assume BT.709. Empty for images, and for unknown codecs.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout.

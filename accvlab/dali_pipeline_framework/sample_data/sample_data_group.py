@@ -660,7 +660,7 @@ class SampleDataGroup:
     def set_do_check_type(self, check_type: bool) -> None:
         """Set whether types inside the graph are to be checked, here and in all groups below.
 
-        Nothing is checked on assignment inside the graph; the pipeline asks for this switch (`do_check_type`)
+        Nothing is checked on assignment inside the graph; the pipeline reads this switch (`do_check_type`)
         and checks the types of the first batch.
         """
         self._set_switches(do_check_type=bool(check_type))

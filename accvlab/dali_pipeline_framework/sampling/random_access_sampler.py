@@ -184,7 +184,7 @@ class RandomAccessSampler(SamplerBase):
         return {"sampler": type(self).__name__, "first_batches": digest(first)}
 
     def check_provider(self, provider: object) -> None:
-        """Raise a `SettingError` where the sampler cannot choose from this data set (its size was checked)."""
+        """Raise a `SettingError` where the sampler cannot choose from this data set, whose size is suitable."""
 
     # --- variants ---------------------------------------------------------------------------------
 

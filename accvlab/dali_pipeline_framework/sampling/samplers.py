@@ -213,8 +213,9 @@ class StreamingSequenceSampler(PlannedSampler):
     Two ways to distribute the sequences, and their cost:
 
     - whole sequences (the default): no sequence is cut, and none is in two slots. The sequences are assigned
-      by length, so the slots' frames differ by at most the longest sequence; that difference is padding. With few
-      sequences per slot, or a few very long ones, it can be a large part of the epoch.
+      by length, so the slots' numbers of frames differ by at most the length of the longest sequence; that
+      difference is padding. With few sequences per slot, or a few very long ones, it can be a large part of the
+      epoch.
     - ``cut_sequences=True``: the shuffled sequences are laid one after the other and cut into ``B`` equal pieces.
       At most one frame per slot is padding, in the last batch. Up to ``B - 1`` sequences are cut: their second
       part starts with an empty history in the next slot. A sequence longer than such a piece can be in several

@@ -88,7 +88,7 @@ class NativeRun(ABC):
         return
 
     def continue_at(self, num_begun: int) -> int:
-        """Continue after a checkpoint, until which ``num_begun`` batches of the epoch, or all, were received.
+        """Continue after a checkpoint in an epoch of which ``num_begun`` batches, perhaps all, were received.
 
         Returns:
             Number of received batches of the epoch that continues; 0 if the next epoch begins.

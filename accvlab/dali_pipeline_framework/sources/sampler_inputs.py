@@ -301,7 +301,7 @@ class ShuffledShardedInputCallable(PlannedInput):
         Args:
             data_provider: The data set.
             batch_size: Samples per batch on this shard. Only with ``"drop"``, the pipeline may have another batch
-                size. If it is larger than the shard, ``"drop"`` leaves no batch, and a warning says so.
+                size. A ``batch_size`` larger than the shard leaves no batch with ``"drop"``, which a warning says.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             shuffle: Whether each epoch has another random order.

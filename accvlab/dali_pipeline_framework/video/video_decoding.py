@@ -436,10 +436,10 @@ class VideoStreamDecoder:
         return iter(self.next_frame, None)
 
     def seek(self, pts: int) -> None:
-        """Go to a key frame at or before a time in units of `time_base`; the next frame is at or before this time.
+        """Go to a key frame at or before a time in units of `time_base`, to decode from there.
 
-        In streams with B-frames, the next frame can also be a later one, or refer to missing frames: choose the
-        time of a key frame, and look at ``frame.pts``.
+        Without B-frames, the next frame is at or before this time. With B-frames, it can be later, or refer to
+        missing frames: choose the time of a key frame, and look at ``frame.pts``.
         """
         self._frames = self._decoded(self.packets())
         try:

@@ -90,10 +90,10 @@ class VideoIndex:
         average_rate: Frames per second as the container states it, or None.
         num_reordered: Largest number of places by which a frame is later in the order of decoding than in the
             order of presentation; 0 without B-frames.
-        saved: Folder that the index was read from, and its checksum; or None. An index with them is pickled as
-            these two.
-        file_state: Size and time of change, or version, of the video file that was indexed; None if it was no
-            file.
+        saved: Folder that the index was read from, and its checksum; or None. If they are given, the index is
+            pickled as folder and checksum only.
+        file_state: Size and time of change, or version, of the video file that was indexed; None if no
+            file was indexed, but e.g. bytes.
         pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty if it is not known.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         hides_frames: Whether some pictures have no packet of their own that shows them (VP8, VP9, AV1): they are

@@ -382,7 +382,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
     def sequence_lengths(self) -> Int64Array:
         """Number of frames of each sequence, ``(S,)`` int64.
 
-        A sequence is a video, or its range; with ``cameras``, a recording, which ``missing="drop"`` cuts at gaps.
+        A sequence is a video, or its range; with ``cameras``, a recording, or by ``Videos(missing="drop")`` a
+        part of one between gaps.
         """
         return np.diff(self._tracks.edges)
 

@@ -479,8 +479,8 @@ class KittiTrackingProvider(DrivingProvider):
 
     Example::
 
-        provider = KittiTrackingProvider("/data/kitti/tracking/training", classes=["Car", "Pedestrian"],
-        lidar=True)
+        root, classes = "/data/kitti/tracking/training", ["Car", "Pedestrian"]
+        provider = KittiTrackingProvider(root, classes=classes, lidar=True)
     """
 
     @with_provider_settings

@@ -58,7 +58,8 @@ class Detection2DSettings(parts.AugmentedSettings):
     boxes back to its pixels.
 
     Attributes:
-        images: How images are augmented in training; without rotation and ``crop_x_range``.
+        images: How images are augmented in training. A rotation or a changed ``crop_x_range`` is
+            refused.
         output_hw: Height and width in place of the ones of ``images``; multiples of ``stride``.
         stride: Pixels of the image per pixel of the heatmap.
         classes: Names of the classes, in the order of the heatmaps.

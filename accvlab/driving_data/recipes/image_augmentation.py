@@ -132,7 +132,7 @@ class ImageAugmentation:
         crop_x_range: Least and greatest place of the crop in x; 0 is the left end, 1 the right end.
         flip_prob: Probability that an image is mirrored.
         rotation_range_deg: ``rot_lim``: least and greatest angle, degrees.
-        allows_black: Whether images may leave any part of the output black.
+        allows_black: Whether images may leave more than 15 % of the output black on average.
     """
 
     output_hw: Sequence[int] = attrs.field(default=(256, 704), converter=output_size)
@@ -170,7 +170,7 @@ class ImageAugmentation:
         return attrs.evolve(self, output_hw=(height, width), scale_range=scales)
 
     def misfit(self, hw: tuple[int, int]) -> str | None:
-        """Describe how much of the output images of a size leave black, with a remedy; None if they fit."""
+        """Describe how much of the output stays black with images of a size, and a remedy; None if they fit."""
         share = self._black_share(hw)
         if self.allows_black or share <= _MOST_BLACK:
             return None

@@ -470,7 +470,7 @@ class EgoStatusSamples(FrameQueues):
     def __init__(
         self, provider: NavsimProvider, settings: EgoStatusSettings, extra_fields: Sequence[str] = ()
     ) -> None:
-        """Wrap the provider of the scenes; for extra fields, each sample of it is loaded."""
+        """Wrap the provider of the scenes. With extra fields, its whole samples are loaded as well."""
         super().__init__(provider, extra_fields)
         self._num_poses = settings.num_poses
         self._has_poses = settings.num_poses <= provider.scene_filter.num_future_frames

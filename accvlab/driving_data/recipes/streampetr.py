@@ -178,7 +178,8 @@ class StreamPETRSettings(parts.StreamedSettings):
         min_box_size_px: Least width and height of a 2D box in the output; smaller boxes are left out.
         mean: Means of red, green, blue, from ``img_norm_cfg``.
         std_dev: Standard deviations of red, green, blue, from ``img_norm_cfg``.
-        key: Scope in which the draws are constant; ``"sample"`` as in the published code: each frame has its own.
+        key: Scope in which the draws are constant; ``"sample"``, as in the published code, draws for each
+            frame.
         queue_length: In training, None: one frame per slot and step, in the order of time (``seq_mode``). A
             number: windows of so many frames that end at each frame (``queue_length``), shuffled and not cut.
         num_random_frames: ``random_length``: so many frames are left out of a longer window at random.

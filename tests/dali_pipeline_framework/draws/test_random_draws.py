@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, UniformDraw
-from accvlab.dali_pipeline_framework.draws.random_draws import is_shared
 from accvlab.dali_pipeline_framework.errors import NameTypeError, SettingError
 
 NAN, INF = float("nan"), float("inf")
@@ -88,8 +87,3 @@ def test_keys_are_paths_of_fields() -> None:
 )
 def test_constants_are_known(draw: Any, constant: float | None) -> None:
     assert draw.constant == constant
-
-
-def test_which_keys_groups_share() -> None:
-    keys = ["sample", "sequence", ("scene",), "rig", "sequence-rig", FieldKey("scene", shared=True)]
-    assert [is_shared(UniformDraw("a", key=key).key) for key in keys] == [False] * 3 + [True] * 3

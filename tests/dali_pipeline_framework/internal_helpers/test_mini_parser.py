@@ -92,22 +92,6 @@ class TestTree:
             "{(-('_b2') > 2) and {('c' < 3) or ('d' > 4)}}}]} and ('c' < 3)}>"
         )
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("((a ))", "'a'"),
-            ("a or b and c", "{'a' or {'b' and 'c'}}"),
-            ("a or b or c", "{{'a' or 'b'} or 'c'}"),
-            ("a < b < c", "(('a' < 'b') < 'c')"),
-            ("not -b < 10.5", "not [(-('b') < 10.5)]"),
-            ("not a and b", "{not ['a'] and 'b'}"),
-            ("a == not b == c", "(('a' == not ['b']) == 'c')"),
-            ("-not a", "-(not ['a'])"),
-        ],
-    )
-    def test_of_an_expression(self, text: str, expected: str) -> None:
-        assert str(Parser(f"r = {text}").parse()) == f"'r' = <{expected}>"
-
     def test_the_classes_and_their_attributes(self) -> None:
         statement = Parser("r = -a != 3 and not b or c").parse()
         assert statement == Assignment(

@@ -260,18 +260,6 @@ def test_a_matrix_may_be_the_second_factor(flags: tuple[bool, ...]) -> None:
     )
 
 
-def test_a_projection_leaves_two_coordinates() -> None:
-    projection, points = f4(rng().uniform(0.5, 1, (3, 4))), f4(rng().uniform(1, 2, (5, 3)))
-    flags = (True, True, False, False, False)
-    assert_as_model(
-        lambda v, m: operators._apply_matrix_2d_input_ensured(v, m, *flags),
-        lambda v, m: applied(v, m, *flags),
-        [points],
-        [projection],
-        atol=1e-5,
-    )
-
-
 # --- refusals ---------------------------------------------------------------------------------------------
 
 

@@ -260,15 +260,6 @@ class TestEncodedImages:
         assert (step.has_array_form, step.has_graph_form) == (True, False)
 
 
-@pytest.mark.parametrize("dtype", [DT.UINT8, DT.BOOL, DT.FLOAT, DT.INT64], ids=lambda dtype: dtype.name)
-def test_both_forms_of_padding_to_tiles_agree(dtype: DT) -> None:
-    for hw in ((5, 7), (8, 8), (1, 9)):
-        values = np.random.default_rng(0).integers(0, 2, (*hw, 3))
-        sample = filled({"image": (dtype, values), "hw": (DT.FLOAT, np.array(hw))})
-        assert_agree(ImageToTileSizePadder("image", (4, 8), hw_names="hw", fill_value=1.0), sample)
-    assert_agree(ImageToTileSizePadder("image", 8), filled({"image": (dtype, np.stack([values] * 2))}))
-
-
 STRETCH, TURN = AffineTransformer.ResizingMode.STRETCH, AffineTransformer.Rotation(1.0, 45)
 FILLING: dict[str, Callable[[float], PipelineStepBase]] = {
     "tiles": lambda fill: ImageToTileSizePadder("image", 16, fill_value=fill),

@@ -6,14 +6,11 @@ That arrays become what images in a graph become is in the law of each step, and
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from step_runs import assert_forms_agree
 from support.array_samples import sample_of
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.processing_steps import (
     AxesLayoutSetter,
-    DataGroupArrayWithNameElementsAppliedStep,
     GridMasker,
     PhotoMetricDistorter,
 )
@@ -38,9 +35,3 @@ def test_what_is_not_changed_is_not_copied() -> None:
     ):
         sample = sample_of({"image": image})
         assert np.shares_memory(step(sample)["image"], sample["image"]), step
-
-
-def test_an_image_that_cannot_be_changed_is_named_in_the_sample() -> None:
-    cameras = [{"image": np.zeros(shape, np.uint8)} for shape in ((4, 4, 3), (4, 4))]
-    with pytest.raises(FieldValueError, match=r"^cameras\[1\]\.image: "):
-        DataGroupArrayWithNameElementsAppliedStep(GridMasker("image"), "cameras")(sample_of({"cameras": cameras}))

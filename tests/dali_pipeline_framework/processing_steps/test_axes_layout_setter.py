@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.array_samples import sample_of
-from support.arrays import DT, ArrayProvider
-from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter
 from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
@@ -29,13 +27,3 @@ def test_the_empty_layout_removes_one() -> None:
     assert run_step(AxesLayoutSetter("x", ""), sample_of({"x": np.eye(2)}), layouts={"x": "AB"}).layouts == {
         "x": ""
     }
-
-
-def test_another_number_of_axes_fails_and_names_the_sample() -> None:
-    provider = ArrayProvider({"image": (DT.UINT8, [np.zeros((2, 3))] * 2)})
-    steps = [AxesLayoutSetter("image", "HWC")]
-    with (
-        make_iterator(shuffled(provider, 2), steps, py_num_workers=0, in_graph=True) as iterator,
-        pytest.raises(RuntimeError, match=r"sample 0.*field image"),
-    ):
-        next(iter(iterator))

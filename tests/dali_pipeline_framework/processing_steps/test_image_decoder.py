@@ -6,24 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.array_samples import sample_of
 from support.arrays import DT, ArrayProvider, decoded_by_pillow, encoded_image, gradient
-from support.loaders import make_loader
 from support.pipelines import indices, make_iterator, shuffled
-from support.samplers import EpochSampler
 from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
-    ImageRange01Normalizer,
     ImageResizer,
-    PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.testing import run_step
 
 SIZES = [(1, 1), (8, 8), (17, 33), (97, 131), (375, 500)]
 
@@ -88,50 +80,20 @@ def test_bgr_is_the_reverse(kind: str) -> None:
     assert gray_levels_off(rgb[0], bgr[0]) > 100
 
 
-# --- fields ----------------------------------------------------------------------------------------------------
-
-
-def test_of_several_cameras_at_several_depths() -> None:
-    images = [gradient(8, 12, phase) for phase in range(3)]
-    one, two, three = (encoded_image(image, "PNG") for image in images)
-    raw = np.array([5, 5], np.uint8)
-    cameras = {0: {"image": two}, 1: {"sub": {"image": three}}}
-    sample = {"image": one, "cameras": cameras, "raw": raw, "thumbnail": one}
-    output = run_step(ImageDecoder("image", False), sample_of(sample)).output
-    found = [output.get_item_in_path(path) for path in output.find_all_occurrences("image")]
-    np.testing.assert_array_equal(found, images)
-    assert output["raw"].tolist() == [5, 5]
-    np.testing.assert_array_equal(output["thumbnail"], one)
-
-
-@pytest.mark.parametrize(
-    "step", [ImageDecoder("image", False), ImageResizer("image", output_hw=[4, 5], is_encoded=True)], ids=repr
-)
-def test_dimensions_are_declared(step: PipelineStepBase) -> None:
-    declared = SampleDataGroup()
-    declared.add_data_field("image", DT.UINT8, ndim=1)
-    for each in (step, ImageRange01Normalizer("image")):
-        declared = each.check_input_data_format_and_set_output_data_format(declared)
-        assert [leaf.ndim for leaf in declared.format.flat_leaves] == [3]
-
-
 # --- files that are no images ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_iterable", [False, True])
 def test_nothing_is_delivered_or_printed_after_a_file_that_is_no_image(
-    is_iterable: bool, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+    capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     images = [encoded_image(gradient(8, 8))] * 8
     bad = [*images[:6], np.frombuffer(b"this is no image at all", np.uint8), images[7]]
     cameras = {0: {"image": (DT.UINT8, images)}, 1: {"image": (DT.UINT8, bad)}}
     provider = ArrayProvider({"index": (DT.INT64, [*range(8)]), "cameras": cameras})
-    source = SamplerInputIterable(provider, EpochSampler(8, 2)) if is_iterable else shuffled(provider, 2)
-    made = make_loader(source, steps=STEPS) if is_iterable else make_iterator(source, STEPS, py_num_workers=0)
-    with made as iterator:
+    with make_iterator(shuffled(provider, 2), STEPS, py_num_workers=0) as iterator:
         epoch = iter(iterator)
         assert indices(epoch, 3) == [[0, 1], [2, 3], [4, 5]]
-        for _ in range(1 if is_iterable else 3):
+        for _ in range(3):
             with pytest.raises(GraphError, match=r"\n  - sample 6, field cameras\[1\]\.image: "):
                 next(epoch)
     assert capfd.readouterr().out == ""
@@ -159,9 +121,3 @@ def test_images_of_an_unknown_form_that_are_decoded_already(step: Any, shape: tu
         next(iter(loader))
     assert "image: " in str(caught.value)
     assert type(step).__name__ in str(caught.value)
-
-
-def test_images_that_are_decoded_already_in_an_array_of_groups() -> None:
-    rig = sample_of({"cameras": [{"image": gradient(6, 8)}, {"image": gradient(6, 8)}]})
-    with pytest.raises(GraphError, match=r"cameras\[0\].image, cameras\[1\].image: .*looks decoded already"):
-        run_step(STEPS, rig)

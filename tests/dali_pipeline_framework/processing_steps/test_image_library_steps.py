@@ -20,7 +20,6 @@ from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import (
     AlbumentationsStep,
-    DataGroupArrayWithNameElementsAppliedStep,
     MapStep,
     SampleDataGroup,
     TorchvisionStep,
@@ -233,16 +232,6 @@ def test_boxes_and_points_that_albumentations_drops_take_their_rows_along() -> N
     assert (found["boxes"].shape, found["labels"].shape) == ((0, 4), (0,))
 
 
-@pytest.mark.parametrize("shape", [(0, 2), (3, 0, 2), (2, 3, 2)])
-def test_points_keep_their_shape_also_where_there_are_none(shape: tuple[int, ...]) -> None:
-    flip = compose(("HorizontalFlip", {"p": 1.0}), keypoint_params={"format": "xy"})
-    sample = scene()
-    sample.add_data_field("corners", DT.FLOAT)
-    sample["corners"] = np.zeros(shape, np.float32)
-    found = on_arrays(AlbumentationsStep(flip, "image", point_names="corners"), sample)
-    assert (found["corners"].shape, found["corners"].dtype) == (shape, np.float32)
-
-
 FLIP = ("HorizontalFlip", {"p": 0.5})
 
 
@@ -302,20 +291,6 @@ def test_the_lines_of_the_page_replace_steps() -> None:
             found = run_step(step, sample, run="workers").output[field]
             assert found.dtype == expected(sample).dtype, line
             np.testing.assert_array_equal(found, expected(sample), line)
-
-
-def test_several_images_get_the_same_parameters_in_albumentations() -> None:
-    rig = SampleDataGroup()
-    rig.add_data_group_field_array("cameras", scene(), 2)
-    for number in range(2):
-        rig["cameras"][number] = scene()
-    together = AlbumentationsStep(compose(("RandomBrightnessContrast", {"p": 1.0})), "image")
-    for step, is_one in (
-        (together, True),
-        (DataGroupArrayWithNameElementsAppliedStep(together, "cameras"), False),
-    ):
-        first, second = run_step(step, rig, run="workers").output["cameras"].values()
-        assert np.array_equal(first["image"], second["image"]) == is_one
 
 
 def test_images_of_different_sizes_are_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import affine_reference as reference
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from step_runs import assert_same
 from support.array_samples import sample_of
@@ -137,23 +137,34 @@ def crop_matrix(
     return flip @ crop @ scaled
 
 
-@settings(max_examples=examples(5, 10), deadline=None)
-@given(st.integers(0, 1000), st.booleans(), st.sampled_from([(0, 0), (0.1, 0.1), (0, 0.3)]))
-def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) -> None:
+@settings(max_examples=examples(6, 20), deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    is_kept_inside=st.booleans(),
+    bottom_range=st.sampled_from([(0, 0), (0.1, 0.1), (0, 0.3)]),
+    fixed_share=st.sampled_from([None, 0.0, 0.5, 1.0]),
+)
+@example(0, False, (0, 0.3), None)
+@example(0, False, (0, 0), 0.5)
+def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any, fixed_share: float | None) -> None:
+    """What is fixed is not drawn."""
     step = ImageResizeCropFlipper(
         "image",
         output_hw=[7, 9],
         scale_range=(0.5, 1.5),
         bottom_crop_range=bottom_range,
+        crop_x_range=(0, 1) if fixed_share is None else (fixed_share, fixed_share),
         flip_prob=0.5,
         is_kept_inside=is_kept_inside,
         fill_value=7,
         **FIELDS,
     )
     low, high = bottom_range
-    names = ["scale", *["bottom"] * (low != high), "share", "is_flipped"]
+    names = ["scale", *["bottom"] * (low != high), *["share"] * (fixed_share is None), "is_flipped"]
     assert drawn_names(step) == names
     shares = np.random.default_rng(seed).random((3, 4)).astype(np.float32)
+    if fixed_share is not None:
+        shares[:, 2] = fixed_share
     drawn = [
         {"scale": 0.5 + one[0], "bottom": low + one[1] * (high - low), "share": one[2], "is_flipped": one[3]}
         for one in shares
@@ -170,22 +181,6 @@ def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) ->
             corners = np.linalg.inv(matrix)[:2] @ [[0, 9], [0, 7], [1, 1]]
             assert (corners >= -1e-6).all()
             assert (corners <= [[hw[1] + 1e-6], [hw[0] + 1e-6]]).all()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_fixed_place_of_the_crop_is_not_drawn(share: float) -> None:
-    step = ImageResizeCropFlipper(
-        "image",
-        output_hw=[7, 9],
-        scale_range=(0.75, 0.75),
-        flip_prob=0,
-        crop_x_range=(share, share),
-        fill_value=7,
-        **FIELDS,
-    )
-    assert drawn_names(step) == []
-    for sample, output, hw in zip(samples(), outputs(step, samples()), SIZES, strict=True):
-        assert_fits(sample, output, crop_matrix(hw, (7, 9), 0.75, 0.0, share, False), (7, 9), 7)
 
 
 @pytest.mark.parametrize("bottom_range", [(0, 0), (0.1, 0.3)])

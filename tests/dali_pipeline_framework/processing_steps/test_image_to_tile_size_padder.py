@@ -35,13 +35,15 @@ def test_zeros_below_and_on_the_right(
     layout = ("FHWC" if is_clip else "HWC") if has_layout else ""
     samples = [sample_of({"image": image, "hw": np.array(hw)}) for image, hw in zip(images, sizes, strict=True)]
     layouts: Any = {"image": layout} if layout else {}
-    runs = run_step(ImageToTileSizePadder("image", tile), samples, layouts=layouts)
-    for image, (height, width), run in zip(images, sizes, runs, strict=True):
+    step = ImageToTileSizePadder("image", tile)
+    runs, on_arrays = run_step(step, samples, layouts=layouts), run_step(step, samples, run="workers")
+    for image, (height, width), run, other in zip(images, sizes, runs, on_arrays, strict=True):
         added = [(0, 0)] * is_clip + [(0, -height % tile[1]), (0, -width % tile[0]), (0, 0)]
-        assert run.output["image"].dtype == image.dtype
-        np.testing.assert_array_equal(run.output["image"], np.pad(image, added))
+        for found in (run.output, other.output):
+            assert found["image"].dtype == image.dtype
+            np.testing.assert_array_equal(found["image"], np.pad(image, added))
+            assert found["hw"].tolist() == [height, width]  # not named, not touched
         assert run.layouts.get("image", "") == layout
-        assert run.output["hw"].tolist() == [height, width]  # not named, not touched
 
 
 STEP = ImageToTileSizePadder("image", (4, 8), hw_names=["hw", "image_hw"])

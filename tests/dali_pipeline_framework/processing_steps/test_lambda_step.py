@@ -11,7 +11,7 @@ from step_runs import assert_same, run_step
 from support.arrays import DT
 
 from accvlab.dali_pipeline_framework.errors import StepOutputError
-from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep, LambdaStep
+from accvlab.dali_pipeline_framework.processing_steps import LambdaStep
 
 SAMPLES = [{"a": np.full(n, 2.0, np.float32), "b": np.arange(n), "c": {"a": np.int8(n)}} for n in (2, 0, 3)]
 
@@ -26,14 +26,6 @@ def test_results_replace_fields_in_place_or_are_added() -> None:
         n = len(sample["a"])
         total = (2 + np.arange(n)).astype(np.float32)
         assert_same(one, {**sample, "a": np.ones(n), "sum": total})
-
-
-def test_a_single_result_of_a_lambda_in_a_wrapper() -> None:
-    step = DataGroupsWithNameAppliedStep(
-        LambdaStep(lambda a: a + 1, input_names="a", output_types={"more": DT.INT32}), "c"
-    )
-    found = run_step(step, SAMPLES)
-    assert [one["c"]["more"].tolist() for one in found] == [3, 1, 4]
 
 
 def test_fields_are_named_by_path() -> None:

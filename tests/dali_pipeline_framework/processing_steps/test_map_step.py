@@ -61,11 +61,6 @@ def test_results_replace_the_inputs_where_no_types_are_given() -> None:
     assert (found["a"].tolist(), found["b"].tolist()) == ([3, 3, 3], [0, 1, 4])
 
 
-def test_numbers_are_results_too() -> None:
-    found = applied(MapStep(len, input_names="b", output_types={"count": DT.INT64}))
-    assert (found["count"].dtype, found["count"].tolist()) == (np.int64, 2)
-
-
 def test_draws_come_by_name() -> None:
     def scaled(a: Any, gain: Any, shift: Any) -> Any:
         return a * gain + np.float32(shift)

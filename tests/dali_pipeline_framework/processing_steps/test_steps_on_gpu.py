@@ -12,18 +12,15 @@ import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from support.array_samples import sample_of
-from support.arrays import DT, ArrayProvider, encoded_image, gradient
-from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.arrays import DT, gradient
+from support.gpu_definitions import checked_by_dali
 from support.laws import spread
-from support.pipelines import shuffled
 from support.public_steps import PUBLIC_STEPS, StepCase
 
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
     BoundingBoxToHeatmapConverter,
-    GridMasker,
-    ImageDecoder,
     ImageMeanStdDevNormalizer,
     PhotoMetricDistorter,
     PipelineStepBase,
@@ -91,24 +88,6 @@ def test_dali_accepts_the_graph_for_a_gpu(name: str) -> None:
             continue
         assert counts.num_decoders == 0
     assert refused == {}
-
-
-def test_no_pass_over_pixels_for_a_layout_that_the_format_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_gpus(monkeypatch)
-    provider = ArrayProvider({"image": (DT.UINT8, [encoded_image(gradient(16, 24))])})
-    steps = [
-        ImageDecoder("image", True),
-        PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 2], [0.5, 2]),
-        GridMasker("image"),
-    ]
-    definition = PipelineDefinition(shuffled(provider, 1), steps)
-    counts = checked_by_dali(definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0))
-    pixels = {name: count for (device, name), count in counts.names.items() if device in ("gpu", "mixed")}
-    assert pixels.pop("Reshape") == 2  # the layout; and the size
-    assert {name: count for name, count in pixels.items() if not name.startswith("_")} == {
-        **dict.fromkeys(("decoders__Image", "BrightnessContrast", "CoordTransform"), 1),
-        **{"GridMask": 1, "Slice": 1, "Constant": 1},
-    }
 
 
 # Of these, pixels differ by roundings: see below.

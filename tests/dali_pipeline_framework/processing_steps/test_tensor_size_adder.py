@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from step_runs import assert_same, output_format, run_step
+from step_runs import assert_same, run_step
 from support.arrays import DT
 
 from accvlab.dali_pipeline_framework.processing_steps import TensorSizeAdder
@@ -27,8 +27,3 @@ def test_height_and_width_follow_in_the_same_group(dtype: DT, numpy_type: type) 
             "image_hw": np.array([n, 2 * n], numpy_type),
         }
         assert_same(one, expected)
-
-
-def test_the_type_is_int32_unless_told_otherwise() -> None:
-    declared = output_format(TensorSizeAdder("image", "_size"), SAMPLES[0])
-    assert declared.get_type_of_field("image_size") == DT.INT32

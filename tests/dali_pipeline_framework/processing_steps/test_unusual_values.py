@@ -15,11 +15,8 @@ from support.arrays import gradient
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     BEVBBoxesTransformer3D,
-    BoundingBoxToHeatmapConverter,
-    ImageMeanStdDevNormalizer,
     ImageToTileSizePadder,
     PhotoMetricDistorter,
-    VisibleBboxSelector,
 )
 
 A = AffineTransformer
@@ -52,7 +49,6 @@ class TestImagesWithoutPixels:
     @pytest.mark.parametrize(
         "step",
         [
-            ImageMeanStdDevNormalizer("image", [1, 2, 3], [3, 2, 1]),
             PhotoMetricDistorter(*DISTORTION, 1, 1, 1, 1, 1),
             PhotoMetricDistorter(*DISTORTION, 1, 0, 1, 0, 0),
         ],
@@ -65,36 +61,6 @@ class TestImagesWithoutPixels:
     def test_are_padded_to_no_tile(self) -> None:
         found = run_step(ImageToTileSizePadder("image", [4, 3]), [{"image": image} for image in EMPTY])
         assert [one["image"].shape for one in found] == [(0, 8, 3), (6, 0, 3)]
-
-    def test_show_no_box(self) -> None:
-        how: dict[str, Any] = {"depths_field_name": "depths", "minimum_bbox_size": 0}
-        seen = {"boxes": BOXES, "depths": np.zeros(len(BOXES), np.float32)}
-        sizes = [[4, 5], [0, 5], [4, 0], [-4, 5], [NAN, 5], [5, NAN]]
-        step = VisibleBboxSelector("boxes", "mask", image_hw_field_name="size", **how)
-        good, *bad = run_step(step, [{**seen, "size": np.array(size, np.float32)} for size in sizes])
-        assert good["mask"].any()
-        bad += run_step(
-            VisibleBboxSelector("boxes", "mask", "image", **how), [{**seen, "image": e} for e in EMPTY]
-        )
-        assert not any(one["mask"].any() for one in bad)
-
-    def test_have_no_active_object(self) -> None:
-        step = BoundingBoxToHeatmapConverter(
-            *("a", "boxes", "heatmap", [5, 6]),
-            image_hw_field_name="size",
-            categories_in_name="categories",
-            num_categories=2,
-            is_active_opt_out_name="active",
-            center_opt_out_name="center",
-        )
-        annotation = {"boxes": BOXES, "categories": np.zeros(len(BOXES), np.int32)}
-        sizes = [[4, 5], [0, 5], [4, 0], [NAN, 5], [4, INF]]
-        good, *bad = run_step(step, [{"size": np.array(size, np.float32), "a": annotation} for size in sizes])
-        assert good["a"]["active"].tolist() == [True, True, True] + [False] * 5
-        for one in bad:
-            assert not one["a"]["active"].any()
-            assert not one["a"]["heatmap"].any()
-            assert ((one["a"]["center"] >= 0) & (one["a"]["center"] < [6, 5])).all()
 
 
 class TestPointsThatAreNotFinite:

@@ -41,7 +41,6 @@ from accvlab.dali_pipeline_framework.engine.dali.gpus import GpuFacts
 from accvlab.dali_pipeline_framework.errors import FormatError
 from accvlab.dali_pipeline_framework.operators import encoded_videos
 from accvlab.dali_pipeline_framework.operators.encoded_videos import why_not_in_graph
-from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep
 
 NUM_CAMERAS, NUM_FRAMES = 3, 24
 
@@ -337,13 +336,6 @@ def test_what_a_gpu_does_not_decode_is_decoded_in_the_workers(monkeypatch: pytes
         assert planned_for_gpu("av1 yuv420p", step)[0].on("mixed") == is_on_gpu
 
 
-def test_a_wrapper_asks_the_step_that_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_gpus(monkeypatch, capability=HOPPER)
-    wrapped = DataGroupsWithNameAppliedStep(VideoDecoder("image"), "cameras")
-    for codec, num_decoders in (("av1 yuv420p", 0), ("hevc yuv420p", 1)):
-        assert planned_for_gpu(codec, wrapped)[0].names["mixed", "decoders__Video"] == num_decoders
-
-
 WITHOUT_GPU = "it is h264 yuv420p, and without a GPU, DALI decodes only VP8, VP9 and MJPEG"
 
 
@@ -402,11 +394,6 @@ def test_a_damaged_video_is_skipped_by_the_policy_of_faults(run: str) -> None:
         failed = [each.sample_index for each in loader.failed_samples]
     assert sorted(firsts)[:5] == [0, 1, 2, 4, 5]
     assert failed == [3]
-
-
-def test_a_damaged_video_of_a_camera_with_a_name_is_named() -> None:
-    with pytest.raises(Exception, match=r"(?s)cameras\.b\.image.*sample 3|sample 3.*cameras\.b\.image"):
-        loaded(Rig(has_names=True, damaged=3), VideoDecoder("image"), run="graph")
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])

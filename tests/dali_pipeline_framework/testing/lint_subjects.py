@@ -84,11 +84,6 @@ class Deadly(SomeBad):
         return super().file(sample_index)
 
 
-class Hopeless(Images):
-    def file(self, sample_index: int) -> np.ndarray:
-        raise ValueError("hopeless")
-
-
 def definition() -> PipelineDefinition:
     return PipelineDefinition(SamplerInputCallable(SomeBad(), SequentialSampler(10, 2)), STEPS, run="workers")
 

@@ -11,7 +11,6 @@ import pytest
 from nvidia.dali import types
 from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient
-from support.draws import ConditionalDrawer
 from support.providers import NumberProvider
 from support.random_steps import filled
 from support.steps import KeepsFormat
@@ -23,8 +22,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     ImageDecoder,
     LambdaStep,
-    PaddingToUniform,
-    UnneededFieldRemover,
 )
 from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
 
@@ -56,21 +53,6 @@ class TestRunStep:
         assert [run.output["text"] for run in runs] == ["", "longer", "l"]
         assert [run.output["value"].shape for run in runs] == [(1, 2), (0, 2), (2, 2)]
 
-    def test_a_chain_and_nested_samples(self) -> None:
-        provider = NumberProvider()
-        steps = [UnneededFieldRemover(["pair"]), PaddingToUniform(["name"])]
-        runs = run_step(steps, [provider.get_data(4), provider.get_data(5)])
-        for number, run in zip((4, 5), runs, strict=True):
-            expected = provider.get_data(number)
-            expected.remove_field("pair")
-            assert run.output == expected
-
-    def test_labels_come_out_as_numbers(self) -> None:
-        labelled = SampleDataGroup()
-        labelled.add_data_field("label", DT.INT32, {"car": 3})
-        labelled["label"] = ["car", "car"]
-        assert run_step([], labelled).output["label"].tolist() == [3, 3]
-
     def test_layouts(self) -> None:
         image = filled({"image": (DT.UINT8, encoded_image(gradient(4, 6)))})
         run = run_step(ImageDecoder("image", False), image)
@@ -87,14 +69,6 @@ class TestRunStep:
         assert run.layouts == {"cameras[0].image": "CHW"}
         with pytest.raises(FormatError, match=r"cameras\[1\]: the sample has no such data field"):
             run_step(NeedsLayout(), rig, layouts={("cameras", 1): "HWC"})
-
-    def test_conditionals(self) -> None:
-        step = ConditionalDrawer(UniformDraw("coin"))
-        sides = [
-            run_step(step, sample(1), draws={"coin": coin}, enable_conditionals=True).output["side"].item()
-            for coin in (0.25, 0.75)
-        ]
-        assert sides == [-1, 1]
 
     @pytest.mark.gpu
     def test_on_the_gpu(self) -> None:
@@ -175,19 +149,6 @@ class TestDraws:
     def test_that_do_not_fit(self, draws: Any, text: str) -> None:
         with pytest.raises(SettingError, match=text):
             self.gains(draws)
-
-    def test_unused_draws_and_other_random_operators_are_reported(self) -> None:
-        class Careless(KeepsFormat):
-            def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-                return [UniformDraw("used"), UniformDraw("idle")]
-
-            def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-                data["value"] = data["value"] + self.draw("used") + fn.random.normal()
-                return data
-
-        run = run_step(Careless(), sample(1))
-        assert run.unused_draws == ["Careless[0]/idle"]
-        assert run.random_operators == ["fn.random.normal"]
 
 
 @pytest.mark.parametrize(

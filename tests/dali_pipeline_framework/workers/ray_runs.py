@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -131,41 +130,6 @@ def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: i
                 killed.append(pids[len(killed) % len(pids)])
                 os.kill(killed[-1], how)
     return {"same": got == want, "killed": len(killed), "lost": num_lost()}
-
-
-class _InterruptedError(Exception):
-    """Raised by a signal handler."""
-
-
-@run
-def interrupted_again_and_again(num_samples: int) -> dict[str, Any]:
-    """A signal handler raises an exception where the loader speaks with actors, in the middle of anything."""
-    want, got, count = local(num_samples=num_samples), [], 0
-
-    def raise_it(_: int, frame: Any) -> None:
-        while frame is not None and not frame.f_code.co_filename.endswith("/ray_actors.py"):
-            frame = frame.f_back
-        if frame is not None and frame.f_code.co_name not in ("prepare", "start"):
-            raise _InterruptedError
-
-    before = signal.signal(signal.SIGVTALRM, raise_it)  # after processor time: SIGALRM is the limit of all runs
-    try:
-        with make(num_samples=num_samples, seconds=0.002, workers=actors()) as loader:
-            batches = iter(loader)
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0.013, 0.0037)
-            while len(got) < len(want):
-                try:
-                    batch = next(batches)
-                    got.append(frozen(batch))
-                except _InterruptedError:
-                    count += 1
-                except StopIteration:
-                    break
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-    return {"same": got == want, "interrupts": count, "lost": num_lost(), "said": SAID}
 
 
 @run
@@ -362,30 +326,6 @@ def a_connection_that_is_ended() -> dict[str, Any]:
         if not ray.is_initialized():
             ray.init(address=CLUSTER.address, logging_level="WARNING")
     return {"same": got == want, "said": said, "connected": is_connected, "lost": num_lost()}
-
-
-@run
-def trainer_that_is_killed(folder: str) -> dict[str, Any]:
-    """A process with a loader is killed: which of its actors are left."""
-    ready = Path(folder) / "ready"
-    script = Path(__file__).with_name("ray_trainer.py")
-    with open(os.devnull, "w") as nothing:
-        command = [sys.executable, str(script), CLUSTER.address, str(ready)]
-        trainer = subprocess.Popen(command, stdin=nothing.fileno(), stdout=nothing, stderr=nothing)
-    end = time.monotonic() + 80
-    while not ready.exists():
-        assert time.monotonic() < end
-        assert trainer.poll() is None
-        time.sleep(0.05)
-    pids = json.loads(ready.read_text())
-    trainer.kill()
-    trainer.wait()
-    end, left = time.monotonic() + 60, pids
-    while left and time.monotonic() < end:
-        left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
-        time.sleep(0.05)
-    named = ray.util.list_named_actors(all_namespaces=True)
-    return {"actors": len(pids), "left": left, "named": named}
 
 
 def train_with_state(config: dict[str, Any]) -> None:

@@ -129,14 +129,6 @@ def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: 
     assert result["lost"] >= result["killed"] - 1  # one that was hit near the end may not be needed any more
 
 
-@pytest.mark.wide
-def test_exceptions_of_signal_handlers_lose_nothing(ray_runs: RayRuns) -> None:
-    result = ray_runs("interrupted_again_and_again", num_samples=1200)
-    assert result["same"]
-    assert result["interrupts"] > 10
-    assert result["lost"] == 0, result["said"]
-
-
 SENT_TOO_LATE = (
     "Files are sent only when a process connects: give them to `ray.init(runtime_env=...)`, or to the first "
     "RayWorkers."
@@ -264,12 +256,6 @@ def test_a_connection_that_the_program_ends_is_named_and_the_loop_goes_on_with_a
     assert found["same"]
     assert found["lost"] == 0
     assert not found["connected"]
-
-
-def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_path: Path) -> None:
-    found = ray_runs("trainer_that_is_killed", folder=str(tmp_path))
-    assert found["actors"] == 2
-    assert found["left"] == found["named"] == []
 
 
 @pytest.mark.wide

@@ -48,8 +48,9 @@ class ImageMeanStdDevNormalizer(PixelStep):
     this one.
 
     Cost on the CPU, one operator (``fn.crop_mirror_normalize``): about 4 ms for 1600 x 900 pixels, uint8 to
-    float32; the same with ``output_layout="CHW"``; three times as much to float16. On arrays: 3 ms for each of
-    them, with the same results; but float32 images have four times the bytes to bring to the graph.
+    float32; the same with ``output_layout="CHW"``; to float16, it takes three times as long. On arrays, each
+    of the three takes 3 ms, with the same results; but float32 images have four times the bytes to bring to the
+    graph.
 
     Example:
         >>> step = ImageMeanStdDevNormalizer("image", [123.675, 116.28, 103.53], [58.395, 57.12, 57.375])

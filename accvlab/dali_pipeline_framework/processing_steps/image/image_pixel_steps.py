@@ -45,8 +45,8 @@ class GridMasker(PixelStep):
 
     ``shift_x`` and ``shift_y`` are anywhere in [0, tile). The numbers are drawn once for all images of the group
     that the step is applied to, and all frames of a clip. All other pixels stay bit-identical, but for signs of
-    zeros. An image without a layout gets one; a layout in which channels are not last is refused; if the format
-    does not state it, the graph fails at run time.
+    zeros. An image without a layout gets one. A layout in which channels are not last is refused, or makes the
+    graph fail at run time if the format does not state it.
 
     Cost on the CPU for 1600 x 900 uint8: 13 ms; on arrays 1 ms, with an angle 4 ms.
 

@@ -231,9 +231,9 @@ class MapStep(FunctionStep, ArrayStep):
     without axes may be a number. The arrays that it gets are read-only; text is a ``str``.
 
     Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
-    in many groups, wrap the step, e.g. by `for_each`. As every `ArrayStep`, it cannot follow a step that has a
-    form for the graph only. Functions of modules are sent to spawned workers by name, lambdas and local functions
-    with their variables, which must be picklable.
+    in many groups, wrap the step, e.g. by `for_each`. It runs in the workers only, so it cannot follow a step that
+    has a form for the graph only. Functions of modules are sent to spawned workers by name, lambdas and local
+    functions with their variables, which must be picklable.
 
     Example::
 

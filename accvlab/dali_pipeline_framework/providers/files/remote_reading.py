@@ -47,8 +47,8 @@ class RemoteReading:
     """Settings for reading remote files: the entry ``"reading"`` of ``storage_options``.
 
     Attributes:
-        attempts: Attempts to read a file, where the failure may be temporary. Files that do not exist or are not
-            allowed are tried once.
+        attempts: Attempts to read a file, where the failure may be temporary. Files that do not exist, or to
+            which access is denied, are tried once.
         first_wait_s: Time until the second attempt; the times until later ones are twice as long each, with a
             random part, so that workers do not send requests all at once.
         most_wait_s: Upper limit of the time until each further attempt.

@@ -54,9 +54,9 @@ class Storage:
     where the root is local, or a URL.
 
     **ZIP files are folders.** A ``.zip`` file anywhere in a root or a name is the folder of its members:
-    ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder of such
-    a name is a folder. Members that are stored as they are can be read in parts, without the rest: `open_blocks`;
-    members that are compressed are read as a whole.
+    ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder whose
+    name ends in ``.zip`` is read as a folder. Members that are stored as they are can be read in parts, without
+    the rest: `open_blocks`; members that are compressed are read as a whole.
 
     Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
     process separately: connections do not survive a fork.

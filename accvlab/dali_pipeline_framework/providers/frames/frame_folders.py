@@ -406,15 +406,15 @@ class FrameDataProvider(rigs.RigProviderBase):
     def sequence_lengths(self) -> Int64Array:
         """Number of frames of each sequence, ``(S,)`` int64.
 
-        A sequence is a recording; with ``missing="drop"``, recordings are cut at gaps.
+        A sequence is a recording; with ``FrameFolders(missing="drop")``, recordings are cut at gaps.
         """
         return np.diff(self._index.edges)
 
     @property
     def timestamps(self) -> TimeArray | None:
-        """Time stamps, ``(N, num_cameras)`` int64 or float64, in units of ``timestamp_unit_s``.
+        """Time stamps, ``(N, num_cameras)`` int64 or float64, in the unit of the `FrameFolders`.
 
-        None where neither ``timestamp_name`` nor ``align="time"`` was given.
+        None where neither ``timestamp_name`` nor ``FrameFolders(align="time")`` was given.
         """
         return self._index.timestamps
 

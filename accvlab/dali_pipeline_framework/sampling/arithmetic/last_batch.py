@@ -48,8 +48,8 @@ class SampleCounts:
     """Numbers of samples delivered, dropped, repeated and padded in an epoch, over all shards.
 
     Each sample of the epoch is delivered or dropped: ``num_samples == num_delivered + num_dropped``. The slots
-    of all batches hold ``num_delivered + num_repeated + num_padded`` samples (with ``"partial"``, padded slots are
-    left out).
+    of all batches hold ``num_delivered + num_repeated + num_padded`` samples; with ``"partial"``, the
+    ``num_padded`` slots are left out.
 
     Attributes:
         num_batches: Batches of the epoch.

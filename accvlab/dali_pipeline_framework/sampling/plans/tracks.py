@@ -119,7 +119,7 @@ class Segments(NamedTuple):
         return Segments(*(column[chosen] for column in self))
 
     def after(self, counts: Int64Array) -> Segments:
-        """Leave out the first frames of each segment."""
+        """Leave out the first ``counts[k]`` frames of each segment ``k``."""
         samples, sequences, frames, lengths, visits = self
         return Segments(samples + counts, sequences, frames + counts, lengths - counts, visits)
 

@@ -86,7 +86,7 @@ class CameraColumns:
         video_frame: Number of the image in ``file``, if that is a video; else -1.
         row: Row of the image in ``file``, if that is a table; else -1.
         distortion: Coefficients of OpenCV's model: k1, k2, p1, p2, k3.
-        lens: F-theta model of each camera in each scene, see `LENS`.
+        lens: F-theta model of each camera in each scene: the values of ``lens`` in samples, in their order.
         first_time: First entry in ``frame_time`` of each video, scene by scene, camera by camera.
         frame_time: Times of all frames of the videos, by their number, microseconds.
         image_wh: Width and height of the images that the calibration of each camera in each scene is for; 0 where

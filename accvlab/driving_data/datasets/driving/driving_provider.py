@@ -514,9 +514,9 @@ class DrivingProvider(DataProvider):
             long.
         *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; it drives backward
             only slower than that.
-        *   Objects that stand stay where they are in the world. If objects jump, this is a problem if they would
-            not with another pose of the vehicle (its inverse, or the pose of another frame) or with other axes of
-            the boxes, or if their velocity is zero.
+        *   Objects that stand stay where they are in the world. Jumps are a problem only if another pose of
+            the vehicle (its inverse, or the pose of another frame) or other axes of the boxes would end them, or
+            if the velocity of the objects is zero.
         *   Velocities agree with the motion of tracked objects over ground, and vehicles move along their heading.
         """
         from ...contract.driving_contract import contract_findings

@@ -49,9 +49,9 @@ class InfosProvider(DrivingProvider):
     - **Scenes** are found by ``scene_token``; or else by the tokens of the frames before (``prev``,
       ``prev_token``), by ``frame_idx``, by pauses and frames that have no sweeps, or by pauses alone. Without a
       token, a scene has the token of its first frame as its name.
-    - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other; then
-      as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute. Only
-      folders of requested files are searched, by looking for some files of each.
+    - **Files.** A path is looked for below ``data_root``, then without its first part, its first two, and so on;
+      then as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute.
+      For each folder in the paths of requested files, only some of its files are looked for.
     - **Times** are microseconds in ``infos`` and seconds in ``data_list``.
     - **Velocities** are known along x and y; along z they count as 0.
     - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and

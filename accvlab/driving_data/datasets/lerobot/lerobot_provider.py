@@ -80,7 +80,7 @@ class LeRobotProvider(BlueprintProvider):
     ``tolerance_s`` away is an error, and so is each row of an episode whose video has fewer frames than the
     episode has rows: which frames are missing cannot be known. More frames are a warning.
 
-    **Depth.** ``depth_cameras`` has the settings of the codes of depth maps, such as their limits.
+    **Depth.** The property ``depth_cameras`` has, for each depth map, the entries of ``info.json`` on its codes.
 
     Example::
 

@@ -49,11 +49,11 @@ class PhysicalAiProvider(DrivingProvider):
     """Clips of NVIDIA's PhysicalAI-AV: a video per camera and clip (extras ``arrow`` and ``video``).
 
     The data set is read from a folder or a URL, as it is published (chunks are ZIP files), or with each archive
-    unpacked in its folder. ``layout`` has the names of other files. The vehicle (the rear axle) is the base; each
-    clip is a scene.
+    unpacked in its folder. ``layout`` has the names of other files. The reference frame is that of the vehicle, at
+    its rear axle; each clip is a scene.
 
     - Without ``moments``: one sample per frame of the reference camera, or every ``stride``-th. To each belongs
-      the frame of each other camera that is nearest in time, within half its period. Frames that were taken
+      the frame of each other camera that is nearest in time, within half the period of that camera. Frames taken
       before the first known pose of the vehicle, or after the last, are left out.
     - With `Moments`: samples at these times. From each camera, the last frame at or before the time is taken.
     - ``image_times``: several images of each camera; for each time, the last image at or before it.
@@ -104,7 +104,7 @@ class PhysicalAiProvider(DrivingProvider):
             reference_camera: The camera whose frames are the samples; None for the wide front camera, or else the
                 first.
             stride: Every how many-th frame is a sample.
-            layout: Where the files lie; None for where they were published, packed or unpacked.
+            layout: Names of the files; None for those of the published files, packed or unpacked.
             storage_options: Arguments of the remote file system.
             **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.

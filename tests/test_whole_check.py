@@ -1,60 +1,16 @@
-"""Comparisons with reference data: what runs them, and that none is skipped where the data is given."""
+"""The whole check of a checkout: the reference data that it finds, and its end."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 from support.child_processes import run_process
 
 ROOT = Path(__file__).parents[1]
-SKIPPING = """
-import pytest
-from support.shared_data import shared_data
-
-def test_that_compares():
-    shared_data("golden")
-    pytest.importorskip("a_package_that_is_not_there")
-
-@pytest.mark.gpu
-def test_that_needs_a_gpu():
-    pytest.skip("no device")
-"""
-
-
-def outcome(*arguments: str, data: Path | None) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "ACCVLAB_DATA"}
-    if data is not None:
-        environment["ACCVLAB_DATA"] = str(data)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
-    return run_process(command, cwd=ROOT, env=environment).stdout
-
-
-@pytest.fixture
-def skipping(tmp_path: Path) -> str:
-    path = tmp_path / "test_skipping.py"
-    path.write_text(SKIPPING)
-    return f"--rootdir={ROOT} -c {ROOT / 'pyproject.toml'} --confcutdir={ROOT} -p conftest {path}"
-
-
-@pytest.mark.wide
-def test_a_comparison_that_is_skipped_although_its_data_is_given_fails(tmp_path: Path, skipping: str) -> None:
-    (tmp_path / "golden").mkdir()
-    printed = outcome(*skipping.split(), data=tmp_path)
-    assert "1 failed, 1 skipped" in printed
-    assert "A comparison with the reference data of $ACCVLAB_DATA was skipped" in printed
-    assert "2 skipped" in outcome(*skipping.split(), data=None)
-
-
-@pytest.mark.wide
-def test_data_without_what_a_comparison_needs_fails(tmp_path: Path, skipping: str) -> None:
-    printed = outcome(*skipping.split(), data=tmp_path)
-    assert "1 failed, 1 skipped" in printed
-    assert f"'golden' is missing in the folder of reference data, $ACCVLAB_DATA, {str(tmp_path)!r}" in printed
 
 
 @pytest.mark.parametrize("given", [None, "elsewhere"])
