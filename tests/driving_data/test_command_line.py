@@ -1,12 +1,10 @@
 """``python -m accvlab.driving_data``: commands that look at a provider, a definition or a loader."""
 
 import functools
-import shutil
 import sys
 
 import pytest
 from driving_support.kitti import write_odometry
-from driving_support.navsim import write_navsim
 from PIL import Image
 from support.child_processes import run_process
 from support.laws import spread
@@ -94,15 +92,7 @@ def broken():
 OTHERS = {
     "only": "from commanded import provider as made_by\n\n\ndef provider():\n    return made_by()\n",
     "commanded": "",
-    **{
-        name: f"from commanded import {base}\n\n\n"
-        + "".join(f"class {each}({base}):\n    pass\n" for each in names)
-        for name, base, names in (
-            ("classes", "Small", ("Mine", "_Hidden")),
-            ("taking", "Broken", ("Mine",)),
-            ("two", "Small", ("One", "Two")),
-        )
-    },
+    "classes": "from commanded import Small\n\n\nclass Mine(Small): ...\n\n\nclass _Hidden(Small): ...\n",
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:These fields are not used")
@@ -218,8 +208,6 @@ NOT_FOUND = [
     ("nowhere", "cannot be imported: No module named 'nowhere', nor is there such a folder. Name module:"),
     ("infos.pkl", "'infos.pkl' is no file of Python. Write a function that opens it, and name module:"),
     ("own/commanded.py:a", "'own/commanded.py' cannot be imported: its name is that of "),
-    ("own/taking.py", "'own/taking.py' takes arguments (index, data_root), and is called without any"),
-    ("own/two.py", "Name one of own/two.py:One, own/two.py:Two."),
     ("commanded:Broken", "takes arguments (index, data_root), and is called without any"),
     ("commanded:ROOT.nam", "'commanded:ROOT.nam' has no function 'nam'. Did you mean 'name'"),
     ("commanded:STREAMPETR", "name a function that returns recipe.loader(...)"),
@@ -298,22 +286,10 @@ def test_recipes_of_the_folder_of_a_data_set(tmp_path, capsys):
     assert capsys.readouterr().err == words
 
 
-def _two_splits(root):
-    logs = write_navsim(root) / "navsim_logs"
-    shutil.copytree(logs / "mini", logs / "test")
-
-
-def _two_versions(root):
+def test_of_several_versions_one_must_be_named(tmp_path, capsys):
     for version in ("v1.0-mini", "v1.0-test"):
-        (root / version).mkdir()
-        (root / version / "sample_data.json").touch()
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [(_two_splits, "NavsimProvider({!r}, 'mini')"), (_two_versions, "NuScenesProvider({!r}, 'v1.0-mini')")],
-)
-def test_of_several_splits_or_versions_one_must_be_named(make, named, tmp_path, capsys):
-    make(tmp_path)
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "sample_data.json").touch()
     assert main(["describe", str(tmp_path)]) == 1
-    assert f"Name a function that returns {named.format(str(tmp_path))}." in capsys.readouterr().err
+    words = f"Name a function that returns NuScenesProvider({str(tmp_path)!r}, 'v1.0-mini')."
+    assert words in capsys.readouterr().err

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from support.arrays import encoded_image, gradient
 
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.datasets.driving import poses
@@ -22,6 +23,7 @@ from accvlab.driving_data.datasets.driving.driving_index import (
 )
 
 CAMERAS = ("FRONT", "LEFT")
+HW = (30, 44)  # of the images of `write_drive`
 PINHOLE = np.array([[1, 1, 1], [0, 1, 1], [0, 0, 0]])
 LAST = np.array([[0, 0, 0], [0, 0, 0], [0, 0, 1]])
 SCENES = {"scene-a": 3, "scene-b": 2}
@@ -114,6 +116,16 @@ def write_driving_data(root: Path, seed: int = 0, base: str = "lidar") -> Drivin
     index.cameras.ego_from_camera[:] = poses.joined(
         ego_from_base[:, np.newaxis], poses.inverse(index.cameras.camera_from_base)
     )
+    return index
+
+
+def write_drive(root: Path) -> DrivingIndex:
+    """As `write_driving_data`, with JPEGs of `HW`, calibrated so that something is seen."""
+    index = write_driving_data(root)
+    for number, name in enumerate(index.cameras.file.ravel().tolist()):
+        shade = 10 * (number // len(CAMERAS)) + number % len(CAMERAS)
+        (root / name.decode()).write_bytes(bytes(encoded_image(gradient(*HW, shade), "JPEG")))
+    index.cameras.intrinsics[:] = [[20.0, 0, 22], [0, 20, 15], [0, 0, 1]]
     return index
 
 

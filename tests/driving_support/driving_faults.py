@@ -215,7 +215,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
         rf"{VELOCITY}3\.[5-7]\d? times too fast: give m/s",
     ),
     "times in ms": (_times(1e3), "times must be seconds: .*Give seconds .of milliseconds"),
-    "times in us": (_times(1e6), "times must be seconds: .*of microseconds"),
     "boxes in the world": (
         _with("boxes", center=lambda index: poses.moved(_world_from_base(index), index.boxes.center)),
         IN_WORLD,

@@ -18,7 +18,7 @@ from accvlab.driving_data.datasets.driving.driving_index import (
 )
 from accvlab.driving_data.datasets.driving.scene_parts import box2d_columns
 from accvlab.driving_data.recipes.recipe_parts import CLASSES_OF_CONVERTERS as CATEGORIES
-from accvlab.driving_data.testing import layouts
+from accvlab.driving_data.testing import layouts, written_files
 from driving_support.kinds_of_drives import Kind, scene_of
 
 LAYOUT_OF = dict.fromkeys(("vad", "detr3d", "bevformer", "bevfusion"), "w,l,h,-yaw-pi/2") | {"uniad": "w,l,h,yaw"}
@@ -47,10 +47,10 @@ def driving_scenes(
     index = index_of_frames(records, categories=CATEGORIES, ego_from_lidar=ego_from_lidar)
     count, num_frames = len(index.boxes.center), index.num_frames
     index.boxes.velocity[::7] = np.nan
+    index = layouts.with_lidar(index, "samples/LIDAR_TOP/lidar_{number:03}.bin")
     index = attrs.evolve(
         index,
         line_categories=("ped_crossing", "divider", "boundary"),
-        point_columns=("x", "y", "z", "intensity", "ring"),
         frames=attrs.evolve(
             index.frames,
             can_bus=rng.normal(size=(num_frames, 18)),
@@ -63,9 +63,7 @@ def driving_scenes(
             num_radar_points=rng.integers(0, 3, count).astype(np.int32),
         ),
         lines=_lines(rng, num_frames),
-        lidar=_lidar(
-            index.frames.time, poses.joined(index.frames.world_from_ego, index.frames.ego_from_base), lengths
-        ),
+        lidar=_with_own_sweeps(index.lidar),
     )
     wh = np.tile([64, 48], (num_frames, len(CAMERAS), 1))
     return attrs.evolve(index, boxes_2d=box2d_columns(index.boxes, index.cameras, wh))
@@ -91,29 +89,17 @@ def _named(frame: DrivingFrame, number: int) -> DrivingFrame:
     return attrs.evolve(frame, token=f"token-{number:03}", cameras=cameras)
 
 
-def _lidar(time, world_from_base, lengths) -> LidarColumns:
-    """The keyframes, and one sweep before each but the first of a scene."""
-    num_frames = len(time)
-    files = [f"samples/LIDAR_TOP/lidar_{frame:03}.bin" for frame in range(num_frames)]
-    times, records, sweeps = list(time), list(world_from_base), []
-    start = 0
-    for length in lengths:
-        for frame in range(start, start + length):
-            if frame == start:
-                sweeps.append([])
-                continue
-            files.append(f"sweeps/LIDAR_TOP/lidar_{frame:03}_before.bin")
-            times.append(time[frame] - 0.25)
-            records.append((world_from_base[frame] + world_from_base[frame - 1]) / 2)
-            sweeps.append([len(files) - 1, frame - 1, *sweeps[-1]][:3])
-        start += length
-    return LidarColumns(
-        file=names_column(files),
-        time=np.array(times),
-        world_from_lidar=np.stack(records),
-        of_frame=np.arange(num_frames),
-        first_sweep=first_column([len(one) for one in sweeps]),
-        sweep=np.array([record for one in sweeps for record in one]),
+def _with_own_sweeps(lidar: LidarColumns) -> LidarColumns:
+    """Add a sweep before each frame but the first of a scene, which has it and the frame before as sweeps."""
+    frames, records = np.flatnonzero(np.diff(lidar.first_sweep)), lidar.world_from_lidar
+    own = names_column([f"sweeps/LIDAR_TOP/lidar_{frame:03}_before.bin" for frame in frames])
+    return attrs.evolve(
+        lidar,
+        file=np.concatenate([lidar.file, own]),
+        time=np.append(lidar.time, lidar.time[frames] - 0.25),
+        world_from_lidar=np.concatenate([records, (records[frames] + records[frames - 1]) / 2]),
+        first_sweep=2 * lidar.first_sweep,
+        sweep=np.column_stack([len(lidar.file) + np.arange(len(frames)), frames - 1]).ravel(),
     )
 
 
@@ -164,14 +150,10 @@ def write_pickle(path: Path, content: object, protocol: int | None = None) -> Pa
 
 def write_files(root: Path, index: DrivingIndex) -> Path:
     """Write the images and points that an index names."""
-    for number, name in enumerate([*index.cameras.file.ravel(), *index.lidar.file]):
-        path = root / name.decode()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".bin":
-            np.full((3, 5), number, np.float32).tofile(path)
-        else:
-            path.write_bytes(b"P6 6 4 255\n" + bytes([number % 256] * 72))
-    return root
+    images, points = index.cameras.file.ravel(), index.lidar.file
+    files = {name.decode(): b"P6 6 4 255\n" + bytes([number] * 72) for number, name in enumerate(images)}
+    files |= {name.decode(): np.full((3, 5), number) for number, name in enumerate(points, start=len(images))}
+    return written_files.write_files(root, files)
 
 
 def _infos_entry(content: layouts.Content, frame: int, family: str, boxes: np.ndarray, prefix: str) -> dict:

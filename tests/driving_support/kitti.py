@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import cv2
 import numpy as np
+from support.arrays import encoded_image
+
+from accvlab.driving_data.testing.written_files import write_files
 
 P2 = np.array([[70.0, 0, 32, 4.5], [0, 70, 24, 0.2], [0, 0, 1, 0.003]])
 P3 = np.array([[70.0, 0, 32, -30], [0, 70, 24, 0.1], [0, 0, 1, 0.002]])
@@ -38,17 +41,14 @@ def text_of(matrix: np.ndarray) -> str:
     return " ".join(f"{value:.12e}" for value in np.ravel(matrix))
 
 
-def write_images(folder: Path, numbers: list[int], shade: int) -> None:
-    folder.mkdir(parents=True)
-    for number in numbers:
-        cv2.imwrite(str(folder / f"{number:06d}.png"), np.full((48, 64, 3), shade + number, np.uint8))
+def images(folder: str, shade: int) -> dict[str, bytes]:
+    shown = {number: np.full((48, 64, 3), shade + number, np.uint8) for number in range(NUM_FRAMES)}
+    return {f"{folder}/{number:06d}.png": bytes(encoded_image(image, "PNG")) for number, image in shown.items()}
 
 
-def write_points(folder: Path, numbers: list[int]) -> None:
-    folder.mkdir(parents=True)
-    for number in numbers:
-        points = np.random.default_rng(number).normal(size=(5 + number, 4)).astype(np.float32)
-        points.tofile(folder / f"{number:06d}.bin")
+def points(folder: str, numbers: Sequence[int]) -> dict[str, np.ndarray]:
+    generators = {number: np.random.default_rng(number) for number in numbers}
+    return {f"{folder}/{number:06d}.bin": rng.normal(size=(5 + number, 4)) for number, rng in generators.items()}
 
 
 def oxts_rows() -> np.ndarray:
@@ -62,22 +62,21 @@ def oxts_rows() -> np.ndarray:
 
 
 def write_tracking(root: Path, name: str = "0000", labels: str = LABELS) -> Path:
-    for part in ("calib", "label_02", "oxts"):
-        (root / part).mkdir(parents=True, exist_ok=True)
     lines = [f"P{k}: {text_of(matrix)}" for k, matrix in enumerate((P2, P2, P2, P3))]
     lines += [
         f"R_rect {text_of(R_RECT)}",
         f"Tr_velo_cam {text_of(TR_VELO_CAM)}",
         f"Tr_imu_velo {text_of(TR_IMU_VELO)}",
     ]
-    (root / f"calib/{name}.txt").write_text("\n".join(lines) + "\n")
-    (root / f"label_02/{name}.txt").write_text(labels)
-    (root / f"oxts/{name}.txt").write_text("\n".join(map(text_of, oxts_rows())) + "\n")
-    frames = list(range(NUM_FRAMES))
-    write_images(root / "image_02" / name, frames, 20)
-    write_images(root / "image_03" / name, frames, 120)
-    write_points(root / "velodyne" / name, [0, 1, 3])  # as in the published data, some are missing
-    return root
+    files = {
+        f"calib/{name}.txt": "\n".join(lines) + "\n",
+        f"label_02/{name}.txt": labels,
+        f"oxts/{name}.txt": "\n".join(map(text_of, oxts_rows())) + "\n",
+        **images(f"image_02/{name}", 20),
+        **images(f"image_03/{name}", 120),
+        **points(f"velodyne/{name}", [0, 1, 3]),  # as in the published data, some are missing
+    }
+    return write_files(root, files)
 
 
 def odometry_poses() -> np.ndarray:
@@ -86,14 +85,14 @@ def odometry_poses() -> np.ndarray:
 
 
 def write_odometry(root: Path, name: str = "00", with_poses: bool = True) -> Path:
-    folder = root / "sequences" / name
-    frames = list(range(NUM_FRAMES))
-    write_images(folder / "image_2", frames, 30)
-    write_points(folder / "velodyne", frames)
+    folder = f"sequences/{name}"
     lines = [f"P{k}: {text_of(matrix)}" for k, matrix in enumerate((P2, P2, P2, P3))]
-    (folder / "calib.txt").write_text("\n".join([*lines, f"Tr: {text_of(TR_VELO_CAM)}"]) + "\n")
-    (folder / "times.txt").write_text("".join(f"{0.104 * k:e}\n" for k in frames))
-    (root / "poses").mkdir(exist_ok=True)
+    files = {
+        **images(f"{folder}/image_2", 30),
+        **points(f"{folder}/velodyne", range(NUM_FRAMES)),
+        f"{folder}/calib.txt": "\n".join([*lines, f"Tr: {text_of(TR_VELO_CAM)}"]) + "\n",
+        f"{folder}/times.txt": "".join(f"{0.104 * k:e}\n" for k in range(NUM_FRAMES)),
+    }
     if with_poses:
-        (root / f"poses/{name}.txt").write_text("\n".join(map(text_of, odometry_poses())) + "\n")
-    return root
+        files[f"poses/{name}.txt"] = "\n".join(map(text_of, odometry_poses())) + "\n"
+    return write_files(root, files)

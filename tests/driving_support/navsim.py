@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import cv2
 import numpy as np
+from support.arrays import photograph
 
 from accvlab.driving_data.datasets import (
     CameraImage,
@@ -108,16 +109,6 @@ def log_of(number: int, num_frames: int) -> DrivingIndex:
     return with_lidar(index, f"{name}/MergedPointCloud/{{token}}.pcd")
 
 
-def textured(height: int, width: int, seed: int) -> np.ndarray:
-    """An image of patches and fine noise, ``(height, width, 3)`` uint8."""
-    rng = np.random.default_rng(seed)
-    image = np.zeros((height, width, 3), np.float32)
-    for scale, strength in ((64, 60), (8, 10), (2, 1.5)):
-        patches = rng.normal(0, strength, (height // scale + 2, width // scale + 2, 3)).astype(np.float32)
-        image += cv2.resize(patches, (width, height), interpolation=cv2.INTER_LINEAR)
-    return np.clip(image + 110, 0, 255).astype(np.uint8)
-
-
 def cloud_of(frame: int) -> np.ndarray:
     """Points ``(500, 3)`` float32."""
     rng = np.random.default_rng(frame)
@@ -148,7 +139,7 @@ def write_navsim(
         change: May change what is pickled.
     """
     images = {
-        name: cv2.imencode(".jpg", textured(*HW, seed), [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
+        name: cv2.imencode(".jpg", photograph(*HW, seed), [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
         for seed, name in enumerate(cameras)
     }
     for number in range(num_logs):

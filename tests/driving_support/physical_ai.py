@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,14 +103,10 @@ def write_clip_index(root: Path, **others: Any) -> None:
 
 def unpacked(root: Path, target: Path) -> Path:
     """Write the same data set with its archives unpacked, each in its folder."""
-    for path in root.rglob("*"):
-        place = target / path.relative_to(root)
-        if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(place.parent)
-        elif path.is_file():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(path.read_bytes())
+    shutil.copytree(root, target)
+    for path in [*target.rglob("*.zip")]:
+        shutil.unpack_archive(path, path.parent)
+        path.unlink()
     return target
 
 

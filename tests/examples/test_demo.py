@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import av
 import data_folders
 import demo
 import demo_picture
@@ -17,7 +16,7 @@ from driving_scenes import DrivingScenes, generate_scenes
 from PIL import Image
 from support.child_processes import run_process
 from support.scripts import messages
-from support.videos import B_FRAMES, make_video
+from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import DataLoader
 
@@ -109,9 +108,6 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
     assert "First epoch: 5 batches, 15 of 15 frames once each, 1 cut through sequences" in result.stdout
     first, final = _losses(result.stdout)
     assert final < 0.6 * first
-    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
-    with Image.open(tmp_path / "out" / "batch.png") as picture:
-        assert picture.size == (gap + 3 * (64 + gap), heading + 32 + 2 * gap)
     assert _losses(run_demo("--data", frames, *options).stdout) == (first, final)
 
 
@@ -119,51 +115,23 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
 def test_demo_runs_on_videos_of_different_codecs_and_sizes(tmp_path, run_demo):
     videos = tmp_path / "videos"
     videos.mkdir()
-    make_video(videos / "v2.mp4", 24, "libx264", first_number=0, options=B_FRAMES["libx264"])
-    make_video(videos / "v10.mkv", 20, "libx265", first_number=100)
-    make_video(videos / "v11.AVI", 16, "mjpeg", first_number=200, size=(192, 128), format="avi")
-    make_video(videos / "v12.webm", 12, "libvpx-vp9", first_number=300)
+    make_video(videos / "v2.mp4", 12, "libx264")
+    make_video(videos / "v10.AVI", 8, "mjpeg", first_number=100, size=(192, 128), format="avi")
     (videos / "notes.txt").write_text("no video")
-    (videos / ".hidden.mp4").write_text("no video")
     options = ("--output", tmp_path / "out", "--image-size", 32, 48, "--epochs", 2)
     result = run_demo("--data", videos, *options)
     assert (result.returncode, result.stderr) == (0, "")
-    assert "Data: 72 frames of 1 camera, in 4 sequences" in result.stdout
-    assert "Batches: 4 slots, images of 48 x 32 pixels" in result.stdout
-    assert "First epoch: 18 batches, 72 of 72 frames once each" in result.stdout
-    assert "Continued after 9 batches of the first epoch, with 2 workers: the next 2" in result.stdout
-    first, final = _losses(result.stdout)
-    assert final < first
-    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
-    with Image.open(tmp_path / "out" / "batch.png") as picture:
-        assert picture.size == (gap + 3 * (48 + gap), heading + 2 * (32 + gap) + gap)
-        tile = np.asarray(picture.convert("RGB"))[heading : heading + 32, gap : gap + 48]
-    assert np.ptp(tile.reshape(-1, 3).astype(int), axis=0).min() > 100  # dark and light blocks
-
-
-@pytest.mark.wide
-def test_demo_runs_on_drives_that_end_where_a_frame_is_missing(tmp_path, run_demo, caplog):
-    drives = tmp_path / "drives"
-    for number, name in enumerate(("monday", "tuesday")):
-        (drives / name).mkdir(parents=True)
-        times = [40 * frame for frame in range(13) if frame != 3 or number == 0][:12]
-        make_video(drives / name / "front.mp4", 12, "libx264", first_number=1000 * number)
-        make_video(drives / name / "rear.mkv", 12, "libx264", first_number=1000 * number + 100, times=times)
-    options = ("--output", tmp_path / "out", "--image-size", 32, 48, "--batch-size", 2)
-    gap = r"rear\.mkv' seem to be missing: 0\.080 s between the frames 2 and 3, at 0\.080 s"
-    with pytest.warns(UserWarning, match=gap):
-        result = run_demo("--data", drives, *options)
-    assert result.returncode == 0, result.stderr
-    assert "Missing are:\n  - recording 1: 1 frame(s) of rear\n" in caplog.text
-    assert messages(result.stderr) == []
-    assert "Data: 23 frames of 2 cameras, in 3 sequences" in result.stdout
-    gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
-    with Image.open(tmp_path / "out" / "batch.png") as picture:
-        assert picture.size == (gap + 2 * (48 + gap), 2 * (heading + 32 + gap) + gap)
+    assert "Data: 20 frames of 1 camera, in 2 sequences" in result.stdout
+    assert "Batches: 2 slots, images of 48 x 32 pixels" in result.stdout
 
 
 def _single_frames(path: Path) -> None:
     for name in "ab":
+        _write_image(path / name / "0.jpg", (8, 8), 9)
+
+
+def _other_cameras(path: Path) -> None:
+    for name in ("monday/front", "monday/rear", "tuesday/left"):
         _write_image(path / name / "0.jpg", (8, 8), 9)
 
 
@@ -173,15 +141,16 @@ def _single_frames(path: Path) -> None:
         (lambda path: None, "must be a folder of images, or of sequence folders with images, but it does not"),
         (lambda path: path.mkdir(), "must hold images"),
         (_single_frames, "must have a sequence of two frames or more"),
+        (_other_cameras, "must have folders of the same cameras, but share no name"),
     ],
-    ids=["missing", "empty", "single frames"],
+    ids=["missing", "empty", "single frames", "other cameras"],
 )
 def test_bad_data_folders_end_the_demo_with_one_message(make, message, tmp_path, capsys):
     make(tmp_path / "data")
     status = demo.main(["--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")])
     output = capsys.readouterr()
     assert status == 1
-    assert output.err.startswith("The demo cannot go on: '")
+    assert output.err.startswith("The demo cannot go on: ")
     assert message in output.err
     assert output.err.count("\n") == 1
 
@@ -195,36 +164,17 @@ def test_a_missing_package_ends_the_demo_with_one_message(frames, tmp_path, monk
     assert 'pip install ".[examples]"' in errors
 
 
-def test_cameras_whose_images_share_no_name_are_matched_by_place(tmp_path: Path) -> None:
-    for camera, count in (("front", 3), ("rear", 2)):
-        for number in range(count):
-            _write_image(tmp_path / "drive" / camera / f"{camera}{number}.jpg", (8, 6), 10 * number)
-    provider = data_folders.open_image_folders(tmp_path)
-    assert provider.sequence_lengths == (2,)
-    (tmp_path / "other" / "left").mkdir(parents=True)
-    _write_image(tmp_path / "other" / "left" / "0.jpg", (8, 6), 1)
-    with pytest.raises(data_folders.FolderError, match="must have folders of the same cameras, but share no name"):
-        data_folders.open_image_folders(tmp_path)
-
-
 def test_videos_of_two_rates_with_their_times_beside_them(tmp_path: Path) -> None:
     drive = tmp_path / "data" / "monday"
     drive.mkdir(parents=True)
     for name, rate, count, start in (("front", 20, 14, 5.0), ("rear", 10, 6, 5.02)):
-        with av.open(str(drive / f"{name}.mp4"), "w") as container:
-            stream = container.add_stream("libx264", rate=rate, options={"g": "2"})
-            stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
-            for number in range(count):
-                picture = np.full((32, 48, 3), 18 * number, np.uint8)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            container.mux(stream.encode(None))
+        make_video(drive / f"{name}.mp4", count, "libx264", rate=rate)
         lines = [f"{start + number / rate:.3f}" for number in range(count)]
         (drive / f"{name}.csv").write_text("\n".join(["time_s"] * (name == "front") + lines))
     provider = demo.open_provider(drive.parent, tmp_path / "output")
     assert provider.sequence_lengths == (6,)
     sample = provider.get_data(2)  # rear at 5.22 s: front's last frame before is that of 5.2 s, number 4
-    assert abs(float(sample["cameras"][0]["image"].mean()) - 4 * 18) < 5
-    assert abs(float(sample["cameras"][1]["image"].mean()) - 2 * 18) < 5
+    assert [read_numbers(sample["cameras"][number]["image"][None]) for number in range(2)] == [[4], [2]]
     with demo.make_loader(provider, 1, (32, 48), 1, 0, None) as loader:
         assert next(iter(loader))["cameras"][1]["image"].shape == (1, 3, 32, 48)
     (drive / "rear.csv").write_text("soon\nlater\n")

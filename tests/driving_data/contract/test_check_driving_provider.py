@@ -76,7 +76,6 @@ CASES = [
     (("boxes", "yaws"), with_row(1, 3.5), "boxes.yaws: must be in [-pi, pi], got 3.5 in row 1"),
     (("boxes", "centers"), with_row(0, np.nan), "boxes.centers: must be finite, row 0 is not"),
     (("boxes", "categories"), with_row(0, 3), "boxes.categories: must be in [-1, 2], got 3 in row 0"),
-    (("boxes", "categories"), with_row(0, 99), "boxes.categories: ...got 99 in row 0"),
     (("boxes", "sizes"), lambda array: array[:2], "boxes: all fields ...sizes: 2"),
     (("boxes", "attributes"), with_row(0, 2), "boxes.attributes: must be in [-1, 1], got 2"),
     (("boxes", "visibilities"), with_row(0, -1), "boxes.visibilities: must be in [0, 4], got -1"),
@@ -130,7 +129,7 @@ def test_the_sample_is_named(data):
         check_provider(Changed(*data, **ALL), num_workers=0)
 
 
-@pytest.mark.parametrize("offsets", [(-0.2,), (-0.1, 0.0), (-0.2, -0.1), (-0.2, -0.1, 0.0)])
+@pytest.mark.parametrize("offsets", [(-0.2, -0.1), (-0.2, -0.1, 0.0)])
 def test_2d_boxes_are_those_of_the_frame_where_there_are_images_of_several_times(data, offsets):
     """The vehicle drove backward by more than 60 m/s: of earlier images, the boxes are behind the camera."""
     provider = DrivingProvider(*data, **ALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driving_support.drives import write_drive
+from driving_support.driving_data import write_drive
 from driving_support.nuscenes_data import write_nuscenes
 
 from accvlab.driving_data.datasets import DrivingIndex

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,19 +11,17 @@ import attrs
 import cv2
 import numpy as np
 import pytest
-from driving_support.drives import HW, write_drive
-from driving_support.driving_data import CAMERAS
+from driving_support.driving_data import CAMERAS, HW, write_drive
 from driving_support.recipe_cases import batches_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.testing import check_provider, check_step, run_step
+from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import BEVFORMER, BEVFormerQueues, BEVFormerSettings, as_mmdet
-from accvlab.driving_data.recipes.bevformer import QueueSampler, ScaledImagePreparer, queue_frames, queue_states
+from accvlab.driving_data.recipes.bevformer import QueueSampler, queue_states
 
 AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)
 
@@ -35,55 +31,6 @@ def provider_of(drive: Any, **fields: Any) -> DrivingProvider:
 
 
 # --- queues ---------------------------------------------------------------------------------------------
-
-
-def published_queue(index: int, queue_length: int, seed: int) -> list[int]:
-    """As ``prepare_train_data`` of BEVFormer chooses it."""
-    generator = random.Random(seed)
-    before = list(range(index - queue_length, index))
-    generator.shuffle(before)
-    return [max(each, 0) for each in [*sorted(before[1:]), index]]
-
-
-@given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 10**6))
-@settings(max_examples=50, deadline=None)
-def test_queues_are_those_of_the_published_code(index: int, length: int, seed: int) -> None:
-    wanted = published_queue(index, length, seed)
-    assert wanted in [queue_frames(index, left_out, length, 0) for left_out in range(length)]
-
-
-def published_states(
-    can_bus: np.ndarray, frames: list[int], scenes: list[int]
-) -> tuple[list[np.ndarray], list[bool]]:
-    """As ``union2one`` of BEVFormer: entries of one frame are one array."""
-    arrays = {frame: row.copy() for frame, row in zip(frames, can_bus, strict=True)}
-    queue = [arrays[frame] for frame in frames]
-    exists, scene_before = [], None
-    for row, scene in zip(queue, scenes, strict=True):
-        exists.append(scene == scene_before)
-        if scene != scene_before:
-            scene_before = scene
-            position, angle = copy.deepcopy(row[:3]), copy.deepcopy(row[-1])
-            row[:3] = 0
-            row[-1] = 0
-        else:
-            next_position, next_angle = copy.deepcopy(row[:3]), copy.deepcopy(row[-1])
-            row[:3] -= position
-            row[-1] -= angle
-            position, angle = next_position, next_angle
-    return queue, exists
-
-
-@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 5), min_size=1, max_size=5))
-@settings(max_examples=50, deadline=None)
-def test_states_are_those_of_the_published_code(seed: int, chosen: list[int]) -> None:
-    frames = sorted(chosen)
-    scenes = [frame // 3 for frame in frames]
-    of_frame = np.random.default_rng(seed).normal(size=(6, 18)) * 100
-    can_bus, has_memory = queue_states(of_frame[frames], frames, scenes, emulates_reference=True)
-    expected, exists = published_states(of_frame[frames], frames, scenes)
-    np.testing.assert_array_equal(can_bus, expected)
-    assert has_memory.tolist() == exists
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 8), min_size=1, max_size=5))
@@ -258,23 +205,6 @@ def test_arguments_of_forward(drive: Any) -> None:
     assert meta["can_bus"].shape == (18,)
     assert len(meta["lidar2img"]) == len(CAMERAS)
     assert arguments["img"][0] is batch["img"]
-
-
-@pytest.mark.parametrize("scale", [0.29, 0.7, 1.0, 1.3])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_images_are_scaled_alike_in_both_forms(scale: float, dtype: Any) -> None:
-    step = ScaledImagePreparer(scale, 7, mean=[100, 110, 120], std_dev=[50, 60, 70])
-    samples = [sample_of({"image": (gradient(*hw) * 1.5).astype(dtype)}) for hw in ((10, 100), (31, 43))]
-    for sample in samples:
-        outputs = [run_step(step, sample, run=run).output["image"] for run in ("workers", "graph")]
-        scaled_hw = [int(size * scale) for size in sample["image"].shape[:2]]
-        for output in outputs:
-            assert output.shape == (3, *(-(-size // 7) * 7 for size in scaled_hw))
-            assert not output[:, scaled_hw[0] :].any()
-            assert not output[:, :, scaled_hw[1] :].any()
-        np.testing.assert_allclose(*outputs, atol=2e-5)
-        assert outputs[0][:, : scaled_hw[0], : scaled_hw[1]].std() > 0.5
-    check_step(step, samples)
 
 
 def test_without_a_gpu_images_are_changed_in_the_workers(drive: Any) -> None:

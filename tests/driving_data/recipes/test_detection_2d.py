@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from driving_support.drives import HW
-from driving_support.driving_data import CAMERAS
+from driving_support.driving_data import CAMERAS, HW
 from driving_support.recipe_cases import batches_of
 
 from accvlab.dali_pipeline_framework.testing import run_step

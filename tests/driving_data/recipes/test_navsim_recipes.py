@@ -69,8 +69,8 @@ def first_batch(recipe, provider, settings=None, batch_size=2, **options):
 
 
 class TestTransFuser:
-    def test_features(self, root):
-        settings = TransFuserSettings(**SMALL)
+    def test_features_and_targets(self, root):
+        settings = TransFuserSettings(num_agents=3, num_poses=6, **SMALL)
         provider = provider_of(root, settings)
         batch = first_batch(TRANSFUSER, provider, settings)
         assert batch["token"] == [token(0, 3), token(0, 4)]
@@ -89,6 +89,15 @@ class TestTransFuser:
             command = np.eye(4)[frame % 4]
             expected = [*command, SPEED, 0.1, 0.2 + frame, -0.3]
             assert np.array_equal(batch["features"]["status_feature"][row], np.float32(expected))
+        targets = batch["targets"]
+        assert sorted(targets) == ["agent_labels", "agent_states", "trajectory"]
+        for row in range(2):
+            poses = provider.get_data(row)["ego_future"]["poses"]
+            assert np.array_equal(targets["trajectory"][row], poses[:6])
+        # of two vehicles, one is 40 m ahead
+        assert targets["agent_labels"].tolist() == [[True, False, False]] * 2
+        assert np.array_equal(targets["agent_states"][0, 0], np.float32([12, 2, 0.1, 4.5, 1.9]))
+        assert not targets["agent_states"][:, 1:].any()
 
     @settings(max_examples=examples(40, 400), deadline=None)
     @given(points=st.lists(st.tuples(*[st.integers(-136, 136).map(lambda it: it / 4) | _ANY] * 3), max_size=60))
@@ -101,19 +110,6 @@ class TestTransFuser:
             counts = np.histogramdd(cloud[is_in, :2], bins=(edges, edges))[0]
             assert np.array_equal(channel, np.float32(np.minimum(counts, 5) / 5))
 
-    def test_targets(self, root):
-        settings = TransFuserSettings(num_agents=3, num_poses=6, **SMALL)
-        provider = provider_of(root, settings)
-        targets = first_batch(TRANSFUSER, provider, settings)["targets"]
-        assert sorted(targets) == ["agent_labels", "agent_states", "trajectory"]
-        for row in range(2):
-            poses = provider.get_data(row)["ego_future"]["poses"]
-            assert np.array_equal(targets["trajectory"][row], poses[:6])
-        # of two vehicles, one is 40 m ahead
-        assert targets["agent_labels"].tolist() == [[True, False, False]] * 2
-        assert np.array_equal(targets["agent_states"][0, 0], np.float32([12, 2, 0.1, 4.5, 1.9]))
-        assert not targets["agent_states"][:, 1:].any()
-
     def test_map_seen_from_above(self, root):
         maps = OneLane()
         settings = TransFuserSettings(maps=maps, **SMALL)
@@ -125,14 +121,6 @@ class TestTransFuser:
         polygons = [(layer, "polygon") for layer in ("LANE", "INTERSECTION", "WALKWAYS")]
         assert [(layer, kind) for _, layer, kind, _ in maps.asked[:4]] == [*polygons, ("LANE", "line")]
         assert {(name, radius) for name, _, _, radius in maps.asked} == {("us-nv-las-vegas-strip", 32.0)}
-        # The lane, as the vehicle sees it: y = (heading of the lane) * x + (its place).
-        x, y = np.meshgrid((np.arange(128) + 0.5) / 4, (np.arange(256) + 0.5) / 4 - 32, indexing="ij")
-        world = provider.get_data(0)["ego"]["world_from_ego"]
-        across = (world[1, 0] * x + world[1, 1] * y + world[1, 3]) - 4000000
-        painted = raster[(np.abs(across) < 1.5) & (np.abs(across) > 0.6)]
-        assert np.isin(painted, [1, 4, 5, 6]).all()
-        assert (raster[np.abs(across) < 0.15] != 1).all()
-        assert np.isin(raster[np.abs(across) > 2.6], [0, 4, 5, 6]).all()
         assert raster[48, 128 + 8] == 5  # the vehicle at (12, 2)
         assert raster[32, 128 - 24] == 6  # the pedestrian at (8, -6)
         assert raster[20, 128 + 12] == 4  # the cone at (5, 3)
@@ -258,12 +246,6 @@ class TestRefused:
         provider = provider_of(root, sensors={**sensors, "CAM_F0": [0, 2], "CAM_L0": [1, 3]})
         words = f"that {provider!r} does not load: CAM_F0 at the current frame. Give it {SENSORS}"
         assert_refused(lambda: TRANSFUSER.loader(provider, 2, settings, **LOADER), words)
-        given = [{**sensors, "CAM_F0": [0, 3], "CAM_R0": True}, sensors]
-        images = [
-            first_batch(TRANSFUSER, provider_of(root, sensors=each), settings)["features"]["camera_feature"]
-            for each in given
-        ]
-        np.testing.assert_array_equal(*images)
 
     def test_broken_and_missing_images_are_named(self, tmp_path):
         root = write_navsim(tmp_path)

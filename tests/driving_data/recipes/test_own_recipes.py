@@ -154,17 +154,6 @@ def test_another_size(drive: Any) -> None:
     assert StreamPETRSettings(output_hw=(128, 352)).augmentation.scale_range == (0.19, 0.275)
 
 
-def test_the_format_of_a_model(drive: Any) -> None:
-    recipe, settings = OF_DRIVE["streampetr"]
-    format = recipe.format(provider_of(drive, settings), settings, is_training=False).format
-    assert format.names == (
-        *("lidar2img", "intrinsics", "extrinsics", "timestamp", "img_timestamp", "ego_pose", "ego_pose_inv"),
-        *("cameras", "token", "scene"),
-    )
-    image = format.at(("cameras", 1, "image"))
-    assert (image.dtype, image.ndim, image.content.layout) == (DALIDataType.FLOAT, 3, "CHW")
-
-
 # --- what is refused ------------------------------------------------------------------------------------
 
 SWEPT = BEVFusionSettings(num_sweeps=1, num_loaded_sweeps=2)

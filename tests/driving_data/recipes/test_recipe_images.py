@@ -147,22 +147,12 @@ class TestBlack:
                 each.misfit(hw) for each in (images, images.for_evaluation(), *extremes) if each.misfit(hw)
             ] == []
 
-    @pytest.mark.parametrize(
-        ("name", "given", "hw", "share", "fits"),
-        [
-            ("StreamPETR", "0.38 to 0.55", (450, 800), "56%", (0.76, 1.1)),
-            ("Sparse4D", "0.4 to 0.47", (720, 1280), "21%", (0.5, 0.5875)),
-            ("StreamPETR", "0.38 to 0.55", (375, 1242), "44%", (0.6827, 0.9881)),  # images of KITTI
-        ],
-    )
-    def test_others_name_what_fits(
-        self, name: str, given: str, hw: tuple[int, int], share: str, fits: Any
-    ) -> None:
-        images, message = PUBLISHED[name], str(PUBLISHED[name].misfit(hw))
-        assert message.startswith(f"images of {hw[1]} x {hw[0]} pixels (width x height), scaled by {given}, have ")
-        assert f"do not fill the output of 704 x 256: on average {share} of it is black" in message
-        assert f"`scale_range=({fits[0]:g}, {fits[1]:g})` fits" in message
-        assert attrs.evolve(images, scale_range=fits).misfit(hw) is None
+    def test_others_name_what_fits(self) -> None:
+        images, hw = PUBLISHED["StreamPETR"], (450, 800)
+        message = str(images.misfit(hw))
+        assert message.startswith("images of 800 x 450 pixels (width x height), scaled by 0.38 to 0.55, have ")
+        assert "do not fill the output of 704 x 256: on average 56% of it is black" in message
+        assert "`scale_range=(0.76, 1.1)` fits" in message
         assert_refused(lambda: images.plan(hw, lambda name: np.float32(0.5)), message, FieldValueError)
 
     @pytest.mark.parametrize("scale_range", [(0.5, 0.5), (0.45, 0.9), (0.1, 0.3), None])
@@ -249,12 +239,3 @@ def test_any_colors_are_changed_alike_in_both_forms(hue_range_deg: tuple[float, 
 def test_colors_that_only_arrays_can_have() -> None:
     for ranges in ({"hue_range_deg": (0, 61)}, {"contrast_range": (-0.1, 1)}, {"saturation_range": (-1, 0)}):
         assert not UnclippedPhotometricDistorter("image", **ranges).has_graph_form  # type: ignore[arg-type]
-
-
-@pytest.mark.gpu
-def test_colors_with_a_gpu_as_without() -> None:
-    sample = sample_of({"image": np.random.default_rng(1).integers(0, 256, (90, 70, 3)).astype(np.uint8)})
-    step = UnclippedPhotometricDistorter("image", **EXTREMES)
-    one, other = (run_step(step, [sample] * 8, seed=3, device_id=device) for device in (None, 0))
-    for cpu, gpu in zip(one, other, strict=True):
-        np.testing.assert_allclose(cpu.output["image"], gpu.output["image"], atol=5e-3)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.arrays import encoded_image, gradient
 
-from accvlab.dali_pipeline_framework import Windows
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import CameraImage, DrivingFrame, DrivingProvider, index_of_frames
@@ -200,8 +199,6 @@ def test_commands_of_sparsedrive_are_those_of_the_vehicle(drive: Any, lidar_yaw:
     index = index_of_frames(frames, ego_from_lidar=lidar)
     provider = DrivingProvider(index, drive[1], **settings.provider_fields(is_training=False))
     assert provider.right_axis == axis
-    options: dict[str, Any] = {"is_training": False, "extra_fields": ["frame"], **TORCH}
-    for samples in (provider, Windows(provider, {"frame": [0]}, unit="frames")):
-        batches = batches_of(SPARSEDRIVE, samples, settings, 1, **options)
-        commands = [batch["gt_ego_fut_cmd"][0].tolist() for batch in batches]
-        assert [commands[first] for first in (0, 4, 8)] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    batches = batches_of(SPARSEDRIVE, provider, settings, is_training=False, **TORCH)
+    commands = [batch["gt_ego_fut_cmd"][0].tolist() for batch in batches]
+    assert [commands[first] for first in (0, 4, 8)] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]

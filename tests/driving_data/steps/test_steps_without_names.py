@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 from nvidia.dali import types
 from support.array_samples import group_of
-from support.laws import each_value
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import (
     AffineTransformer,
-    BEVBBoxesTransformer3D,
-    DataGroupInPathAppliedStep,
     DataLoader,
     DataProvider,
     HorizontalFlipper,
@@ -94,10 +91,7 @@ def test_all_that_is_in_the_reference_frame_follows(provider: DrivingProvider) -
 BOXES = dict.fromkeys(("centers", "sizes", "yaws"), DT.FLOAT)
 REFUSED = [
     ("map_lines", {"points": DT.FLOAT}, "map_lines.points: does not follow the transformation: request no"),
-    *(
-        ("boxes", {**BOXES, name: dtype}, f"boxes.{name}: must be FLOAT or FLOAT64 ...got {dtype.name}")
-        for name, dtype in (("centers", DT.INT32), ("yaws", DT.FLOAT16), ("sizes", DT.INT64))
-    ),
+    ("boxes", {**BOXES, "yaws": DT.FLOAT16}, "boxes.yaws: must be FLOAT or FLOAT64 ...got FLOAT16"),
 ]
 
 
@@ -176,42 +170,22 @@ WINDOWS: dict[str, dict[str, list[int]]] = {
 }
 
 
-@each_value(kind=["provider", *WINDOWS], is_decoded=[False, True])
-def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str, is_decoded: bool) -> None:
+@pytest.mark.parametrize("kind", ["provider", *WINDOWS])
+def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str) -> None:
     frames: DataProvider = provider
     if kind in WINDOWS:
         listed = ["boxes.centers"] if kind == "boxes" else ()
         frames = Windows(provider, WINDOWS[kind], unit="frames", edges="repeat", listed=listed)
     samples = [frames.get_data(number) for number in range(4)]
-    decode = [ImageDecoder()]
-    if is_decoded:
-        samples, decode = [run_step(ImageDecoder(), sample).output for sample in samples], []
-    good = [*decode, for_each("cameras", ImageResizeCropFlipper(**RESIZER))]
+    good = [ImageDecoder(), for_each("cameras", ImageResizeCropFlipper(**RESIZER))]
     measured = where_boxes_part([sample.get_copy() for sample in samples], good)
     assert (measured.count > 1, measured.problem, [*measured.failures]) == (True, "", [])
-    bad = [*decode, for_each("cameras", ImageResizeCropFlipper(projection_names=(), **RESIZER))]
+    bad = [ImageDecoder(), for_each("cameras", ImageResizeCropFlipper(projection_names=(), **RESIZER))]
     problem = where_boxes_part([sample.get_copy() for sample in samples], bad).problem
     name = "DataGroupArrayWithNameElementsAppliedStep of ImageResizeCropFlipper"
-    assert problem.startswith(f"after step {len(decode)}, {name}: in")
+    assert problem.startswith(f"after step 1, {name}: in")
     assert re.search(r"cameras\[0\]\.image the center of a box is at \(\d+, \d+\), but .* \d+ pixels off", problem)
     assert problem.endswith(" name them (`projection_names`).")
-
-
-def test_a_step_that_parts_boxes_from_images_is_named_with_its_settings(provider: DrivingProvider) -> None:
-    name = "data_field_names_proj_matrices_and_extrinsics"
-    names = ("centers", "velocities", None, "yaws", None, None, None)
-    turned = BEVBBoxesTransformer3D(*names, [0.3, 0.4], 2, None, None)
-    steps = [ImageDecoder(), moved(), DataGroupInPathAppliedStep(turned, "boxes")]
-    problem = where_boxes_part(map(provider.get_data, range(4)), steps).problem
-    assert problem.startswith("after step 2, DataGroupInPathAppliedStep of BEVBBoxesTransformer3D: in cameras[")
-    assert problem.endswith(f" name them (`{name}`).")
-
-
-def test_what_cannot_be_measured_is_told(provider: DrivingProvider) -> None:
-    steps = [ImageDecoder(), UnneededFieldRemover(unneeded_field_names=["intrinsics"])]
-    measured = where_boxes_part(map(provider.get_data, range(4)), steps)
-    assert (measured.count, measured.problem, len(measured.failures)) == (0, "", 4)
-    assert all("intrinsics" in failure for failure in measured.failures)
 
 
 def test_check_says_where_boxes_part(

@@ -11,7 +11,7 @@ from driving_support.driving_data import write_driving_data
 from support.videos import make_video, read_numbers
 from support.windows import video_clips
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, Videos, Windows
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, Videos
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import QueueProvider
@@ -69,21 +69,6 @@ def test_stacked_frames_of_stacked_cameras_with_their_matrices() -> None:
     view = scene_view(clip, frame=1)
     assert [camera.image[0, 0, 0] for camera in view.cameras] == [1, 4]
     assert [camera.image_from_reference[0, 0] for camera in view.cameras] == [1, 4]
-
-
-def test_cameras_of_different_numbers_of_frames(tmp_path: Path) -> None:
-    frames = DrivingProvider(write_driving_data(tmp_path), tmp_path)
-    offsets = {"cameras[0].image": [-1, 0], "cameras[1].image": [-2, -1, 0]}
-    windows = Windows(frames, offsets, unit="frames", edges="repeat")
-    sample = windows.get_data(2)
-    names = [[camera.name for camera in scene_view(sample, frame=frame).cameras] for frame in (0, 1, 2, -1, -3)]
-    assert [len(each) for each in names] == [2, 2, 1, 2, 1]
-    moment = scene_view(frames.get_data(2))
-    for camera, other in zip(scene_view(sample).cameras, moment.cameras, strict=True):  # the last of each camera
-        np.testing.assert_array_equal(camera.image, other.image)
-    assert len(show(sample).figure.axes) == 2 + 2 + 1
-    with pytest.raises(SettingError, match="`frame`"):
-        scene_view(sample, frame=3)
 
 
 @pytest.mark.parametrize("is_batch", [False, True])

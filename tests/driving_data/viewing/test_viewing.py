@@ -236,33 +236,6 @@ class TestShow:
         labels = [text.get_text() for axes in show(sample, windows=given).figure.axes for text in axes.texts]
         assert sum(other in label for label in labels) == (4 if known_by else 6)
 
-    @pytest.mark.parametrize(
-        ("offsets", "of_moment"), [([0, 1, 2], 0), ([-2, -1], None), ([-1], None), ([1, 0], 1)]
-    )
-    @pytest.mark.parametrize("with_times", [False, True])
-    def test_of_a_window_that_need_not_end_at_the_moment(self, data, offsets, of_moment, with_times):
-        named = {"cameras.image": offsets} | ({"cameras.timestamp": offsets} if with_times else {})
-        windows = Windows(DrivingProvider(*data), named, unit="frames")
-        sample = windows.get_data(0)
-        given = None if with_times else Windows(windows, {"boxes.centers": [0]}, unit="frames", listed=["centers"])
-        for frame in range(len(offsets)):
-            cameras = scene_view(sample, frame=frame, windows=given).cameras
-            assert [each.is_of_other_time is False for each in cameras] == [frame == of_moment] * 2
-
-    def test_of_listed_boxes_draws_those_of_the_moment_or_says_why_not(self, data):
-        provider = DrivingProvider(*data)
-        for offsets, why in (([-1, 0], ""), ([-2, -1], "none of them at the moment")):
-            windows = Windows(
-                provider, {"boxes.centers": offsets}, unit="frames", edges="repeat", listed=["centers"]
-            )
-            sample = windows.get_data(1)
-            view = scene_view(sample, windows=windows)
-            notes = [f"(no boxes: boxes.centers has 2 frames, {why})"] * 2 if why else [""] * 2
-            assert [camera.note for camera in view.cameras] == notes
-            if not why:
-                np.testing.assert_array_equal(view.centers, provider.get_data(1)["boxes"]["centers"])
-            assert "boxes.centers has 2 frames, give `windows`" in scene_view(sample).cameras[0].note
-
     def test_refuses_fields_of_boxes_that_do_not_fit_together(self, provider):
         sample = provider.get_data(1)
         count = len(sample["boxes"]["centers"])
