@@ -20,11 +20,13 @@ from support.fault_providers import DeadlyProvider, ImageProvider
 from support.inputs import NumberIterable
 from support.laws import each_value
 from support.loaders import frozen, make_loader
-from support.pipelines import worker_pids
+from support.pipelines import indices, worker_pids
+from support.providers import IndexProvider
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SampleDataGroup
-from accvlab.dali_pipeline_framework.errors import WorkerDiedError
+from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError, WorkerStartError
+from accvlab.dali_pipeline_framework.workers.local import LocalWorkers
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +186,36 @@ def test_a_loaded_state_has_a_deadly_sample_tried_again(tmp_path: Path, undistur
         loader.load_state_dict(loader.state_dict())
         received += [*map(frozen, loader), *map(frozen, loader)]
     assert received == undisturbed
+
+
+def test_another_epoch_is_set_while_no_workers_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(workers: LocalWorkers, number: int) -> None:
+        raise WorkerStartError("There is no memory.")
+
+    with DataLoader(
+        IndexProvider(8), 4, shuffle=True, num_workers=1, start_method="fork", faults=FaultPolicy(restarts=1)
+    ) as loader:
+        loader.set_epoch(3)
+        expected = indices(loader)
+        loader.set_epoch(0)
+        loop = iter(loader)
+        for pid in worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalWorkers, "start", fail)
+            with pytest.raises(WorkerStartError, match="no memory"):
+                next(loop)
+        loader.set_epoch(3)
+        assert indices(loop) == expected
+
+
+def test_failures_of_samples_do_not_use_up_restarts(tmp_path: Path) -> None:
+    with loader_of(
+        DeadlyProvider(tmp_path, "fail", {17: 9}), shuffle=False, faults=FaultPolicy(restarts=1)
+    ) as loader:
+        loop = iter(loader)
+        received = [next(loop) for _ in range(4)]
+        with pytest.raises(SourceError, match="sample 17"):
+            next(loop)
+        received += loop
+    assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]

@@ -689,3 +689,19 @@ def test_cuts_for_want_of_sequences_are_reported_once_and_not_by_workers(caplog:
     assert len(caplog.messages) == 2
     assert all("fewer sequences than the 4 slots" in message for message in caplog.messages)
     assert "(2 cuts per epoch)" in caplog.messages[0]
+
+
+def test_threads_that_ask_at_once_get_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler, found = ShardedPermutationSampler(100, 4, 7, True, "drop"), list[Any]()
+
+    class Interrupted(np.random.Generator):
+        def permutation(self, *arguments: Any, **settings: Any) -> Any:
+            if not found:  # another thread asks before this one has drawn
+                found.append("begun")
+                found[0] = sampler.plan_batch(0, 1).indices.tolist()
+            return super().permutation(*arguments, **settings)
+
+    expected = np.random.default_rng(7).permutation(100)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: Interrupted(np.random.PCG64(seed)))
+    first = sampler.plan_batch(0, 0).indices.tolist()
+    assert [first, *found, sampler.plan_batch(0, 2).indices.tolist()] == expected[:12].reshape(3, 4).tolist()

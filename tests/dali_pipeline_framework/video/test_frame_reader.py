@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.child_processes import run_process
 from support.laws import each_value, examples
 from support.refusals import assert_refused
 from support.videos import damage, make_video, read_numbers
@@ -219,3 +221,50 @@ class TestPool:
 
 
 # In a process of its own: a child of this one would have the threads' locks and the garbage of all other tests.
+
+
+_FORKING = """
+import gc, os, signal, sys, warnings
+import numpy as np
+from nvidia.dali import types
+from accvlab.dali_pipeline_framework import DALIStructuredOutputIterator, PipelineDefinition
+from accvlab.dali_pipeline_framework import VideoFrameDataProvider, Videos, VideoStreamInput, Windows
+from accvlab.dali_pipeline_framework.video.video_index import make_index
+from accvlab.dali_pipeline_framework.video.video_stream_input import FedVideo, SequenceDecoder, SequenceSettings
+
+warnings.simplefilter("ignore")  # of Python 3.12, about forks where there are threads
+path = sys.argv[1]
+videos = VideoFrameDataProvider(Videos(path, num_decoder_threads=2), image_name="frames")
+provider = Windows(videos, {"frames": range(4)}, unit="frames", step=4)
+expected = [provider.get_data(sample)["frames"] for sample in range(10)]
+provider.get_data(0)
+stream = VideoStreamInput(5, num_threads=2, num_batches_ahead=1)
+pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=1, num_threads=1)
+iterator = DALIStructuredOutputIterator(pipeline=pipeline, output_type="numpy")
+stream.feed(path)
+batches = iter(iterator)
+next(batches)
+decoder = SequenceDecoder(SequenceSettings("partial", types.RGB, 5, 0, 1), 2, None)
+decoded = decoder.by_dali(FedVideo(0, path, "it", make_index(path)))
+next(decoded)
+for case in ("reads", "drops", "ends"):
+    if not (child := os.fork()):
+        signal.alarm(30)
+        if case == "reads":
+            assert all(np.array_equal(provider.get_data(n)["frames"], expected[n]) for n in (1, 5, 2))
+            provider.close()
+            os._exit(7)
+        if case == "drops":
+            del provider, videos, stream, pipeline, iterator, batches, decoded
+            gc.collect()
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, case
+assert np.array_equal(provider.get_data(1)["frames"], expected[1])
+stream.close()
+print(1 + len(list(batches)), 1 + len(list(decoded)))
+"""
+
+
+def test_children_that_are_forked_while_frames_are_decoded(video: VideoOf) -> None:
+    done = run_process([sys.executable, "-c", _FORKING, str(video("vp9.webm"))], timeout=100)
+    assert (done.returncode, done.stdout) == (0, "8 4\n"), done.stderr
