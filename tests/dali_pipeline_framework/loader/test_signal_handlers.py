@@ -17,6 +17,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from nvidia.dali import Pipeline, types
+from nvidia.dali import pipeline as dali_pipeline
+from support.arrays import ArrayProvider, encoded_image, photograph
 from support.inputs import NumberIterable
 from support.laws import some, spread
 from support.loaders import by_sampler, make_loader
@@ -33,6 +36,8 @@ from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterato
 from accvlab.dali_pipeline_framework.processing_steps import (
     ArrayStep,
     DataGroupInPathAppliedStep,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import graph_context
@@ -292,3 +297,23 @@ def test_whatever_call_a_handler_interrupts_nothing_of_it_stays(
                 batches += [*loop]
                 assert numbers(batches) + numbers(disturbed) == expected, (moment, name)
             assert state() == before, (moment, name)
+
+
+def test_a_graph_whose_definition_is_interrupted_leaves_no_context(alarm: Callable[[float], None]) -> None:
+    provider = ArrayProvider({"image": (types.DALIDataType.UINT8, [encoded_image(photograph(16, 8))] * 4)})
+
+    def define() -> object:
+        steps = [ImageDecoder("image", False), ImageMeanStdDevNormalizer("image", 1.0, 2.0)]
+        return PipelineDefinition(shuffled(provider, 2), steps, run="graph").get_dali_pipeline()
+
+    def state() -> tuple[object, ...]:
+        stack = [*getattr(dali_pipeline.pipeline_tls, "pipeline_stack", ())]
+        return id(graph_context.get()), step_context.get(), Pipeline.current(), stack
+
+    before = state()
+    ends = {"push_current", "extract_stack", "pop_current", "__exit__"}  # the second one is called by the first
+    names = calls_of(define, only=ends)
+    assert ends == {*names}
+    for moment in range(len(names)):
+        calls_of(define, moment + 1, ends)
+        assert state() == before, moment
