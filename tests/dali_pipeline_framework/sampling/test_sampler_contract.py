@@ -705,3 +705,25 @@ def test_threads_that_ask_at_once_get_the_same_order(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(np.random, "default_rng", lambda seed: Interrupted(np.random.PCG64(seed)))
     first = sampler.plan_batch(0, 0).indices.tolist()
     assert [first, *found, sampler.plan_batch(0, 2).indices.tolist()] == expected[:12].reshape(3, 4).tolist()
+
+
+MANY_LENGTHS = [5, 9] * 500
+
+
+@pytest.mark.parametrize(
+    ("sampler", "num_bytes"),
+    [
+        (MixedSampler([ShuffledSampler(10**9), ShuffledSampler(10**8)], [0.75, 0.25], 16), 3000),
+        # 8 bytes per sequence: its length (and where its weight ends in the sum of all).
+        (StreamingSequenceSampler(MANY_LENGTHS, 16, weights=MANY_LENGTHS), 2500 + 2 * 8000),
+        (SequenceSampler(16, MANY_LENGTHS, 0), 1500 + 2 * 8000),
+        (WeightedSampler(MANY_LENGTHS, 16), 1500 + 8000),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_pickles_hold_no_order(sampler: RandomAccessSampler, num_bytes: int) -> None:
+    fresh = len(pickle.dumps(sampler))
+    for batch in (0, 40, 3):
+        sampler.plan_batch(0, batch)
+    assert fresh <= num_bytes
+    assert abs(len(pickle.dumps(sampler)) - fresh) <= 10
