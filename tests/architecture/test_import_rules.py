@@ -18,7 +18,7 @@ import accvlab.driving_data as driving
 ROOT = Path(core.__file__).parents[1]
 CORE, DRIVING = core.__name__, driving.__name__
 
-# Rooms, the lowest first. A module may import its own room and those of rows above its own, also for types only;
+# Rooms, the lowest first. A module may import its own room and rooms of rows above it, also for types only;
 # the driving data may import the core. A module at the top of a package, such as `errors`, is a room by itself;
 # "" is the package.
 LAYERS = {
