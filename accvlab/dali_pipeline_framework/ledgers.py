@@ -96,15 +96,16 @@ class LedgerWriter:
         """Have the system write the file to the disk, and close it; the next batch opens it again."""
         if self._file is not None:
             self._try(os.fsync, self._file)
-            self._try(self._file.close)
-            self._file = None
+            self._file = None  # before it is closed: an exception of a signal handler may come between
+            self._try(self._close_file)
 
     def _append(self, values: Mapping[str, Any]) -> None:
         """Append a line, or a part of it and raise an error."""
         if self._file is None:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            self._file = FileIO(self.path, "a")
-            weakref.finalize(self, self._file.close)
+            file = FileIO(self.path, "a")
+            self._close_file = weakref.finalize(self, file.close)
+            self._file = file
         line = _as_json(values).encode() + b"\n"
         if os.write(self._file.fileno(), line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
