@@ -4,7 +4,7 @@
 # make test-readers                                set up once more, and compare readers with py123d and av2
 # make gpu-check                                   set up, and check a machine with a GPU, in ten minutes at most
 # make mutants [MUTANTS="--count 40 --only sampling"]   make small changes to the packages that tests must notice
-# make durations                                   run the tests, and write what each file of them takes
+# make durations                                   run all tests, and write what each file of them takes
 # make docs | bench | wheel-test | clean           what the names say
 # make canary                                      the tests with the newest DALI, in an environment of their own
 # make test-matrix [MATRIX="--python 3.12"]        the wheel with each Python and each wheel of DALI, in empty environments
@@ -53,7 +53,7 @@ pytest: $(VENV)/test.stamp
 	$(HIDDEN) $(BIN)/python $(PYTEST) $(OPTIONS)
 
 durations: $(VENV)/test.stamp
-	$(HIDDEN) $(BIN)/python $(PYTEST) -p support.durations
+	$(HIDDEN) $(BIN)/python $(PYTEST) --wide -p support.durations
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

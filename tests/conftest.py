@@ -43,7 +43,7 @@ multiprocessing.set_forkserver_preload(
     ]
 )
 
-# Seconds of processor time by file, written by `make durations`. The longest begin; the others then fill up the
+# Seconds by file of all tests, written by `make durations`. The longest begin; the others then fill up the
 # time of the processes. Files that are not in the list come first.
 DURATIONS = Path(__file__).with_name("durations.txt")
 

@@ -50,7 +50,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 MOST_NEW_BYTES = 3 << 30  # address space beyond what the process has when it begins
 LONGEST_S = 10.0  # of a file
-NUM_EXAMPLES = 1500
+NUM_EXAMPLES = 1000
 
 
 class Kind(NamedTuple):

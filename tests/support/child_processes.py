@@ -27,13 +27,6 @@ def worker_pids() -> list[int]:
     return [pid for pid, parent in below if is_alive(pid) and not _is_helper(pid, parent)]
 
 
-def processor_seconds() -> float:
-    """What this process and those below it have used, with those that have ended and were waited for."""
-    pids = [os.getpid(), *(pid for pid, _ in _below(os.getpid()))]
-    ticks = [_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[11:15] for pid in pids]
-    return sum(int(each) for four in ticks for each in four) / os.sysconf("SC_CLK_TCK")
-
-
 def _below(pid: int) -> list[tuple[int, int]]:
     """All processes below one, each with its parent and behind it."""
     found = [(pid, 0)]

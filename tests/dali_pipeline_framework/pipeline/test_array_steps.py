@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from array_steps import Doubles, Gain, InGraph, Renames, Unpicklable
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nvidia.dali import types
 from support.inputs import GivenBatch
-from support.laws import some
+from support.laws import examples, some
 from support.providers import NumberProvider
 from support.random_steps import each_camera as in_cameras
 from support.refusals import assert_refused
@@ -83,6 +85,15 @@ class TestResults:
         assert_same(delivered(steps, run="workers"), in_graph)
         together = delivered(steps, run="workers", num_workers=num_workers, start_method=start_method)
         assert_same(together, in_graph)
+
+    @settings(max_examples=examples(3, 30))
+    @given(st.lists(st.sampled_from("gprd"), max_size=5), st.booleans(), st.integers(1, 4))
+    def test_of_any_chain_are_those_of_the_graph(self, kinds: list[str], fold: bool, batch_size: int) -> None:
+        of_kind = {"g": in_cameras(Gain()), "p": Gain("rig"), "r": Renames(), "d": InGraph()}
+        first = kinds.index("r") if "r" in kinds else None  # of a field that is taken away, which is possible once
+        steps = [of_kind[kind] for place, kind in enumerate(kinds) if kind != "r" or place == first]
+        how = {"fold_arrays": fold, "batch_size": batch_size}
+        assert_same(delivered(steps, run="workers", **how), delivered(steps, **how))
 
     def test_of_an_iterable(self) -> None:
         samples = [NumberProvider(9).get_data(number) for number in range(3)]

@@ -302,7 +302,7 @@ def test_the_results_are_the_same() -> None:
         )
         checked += folded.delivery.layout.num_slots > 1
 
-    settings(max_examples=examples(12, 400), deadline=None, phases=[Phase.generate])(law)()
+    settings(max_examples=examples(12, 200), deadline=None, phases=[Phase.generate])(law)()
     assert checked > 0
 
 

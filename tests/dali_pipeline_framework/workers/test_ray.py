@@ -99,7 +99,7 @@ def ray_runs() -> Iterator[RayRuns]:
             runs.close()
 
 
-# Each actor takes two seconds of processor time, which `durations.txt` lacks: the processes of Ray are not below.
+# Each actor takes two seconds of processor time.
 FEW = ["streams, cut"]
 
 

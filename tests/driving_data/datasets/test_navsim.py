@@ -112,13 +112,22 @@ class TestScenes:
 
 class TestSamples:
     def test_where_the_vehicle_was_and_goes(self, root):
-        """That poses and motion are those of the published code is tested with reference data."""
         provider = provider_of(root)
         sample = provider.get_data(0)
         history, future = sample["ego_history"], sample["ego_future"]
-        np.testing.assert_allclose(future["positions"][:, :2], future["poses"][:, :2], atol=1e-5)
-        np.testing.assert_allclose(history["rotations"][0], turn(heading(0) - heading(3)), atol=1e-6)
-        np.testing.assert_allclose(future["poses"][0], [SPEED * PERIOD_S, 0, heading(4) - heading(3)], atol=1e-8)
+        angles = np.array([heading(frame) - heading(3) for frame in range(14)])
+        moves = SPEED * PERIOD_S * np.column_stack([np.cos(angles), np.sin(angles)])
+        way = np.vstack([[0, 0], np.cumsum(moves[:-1], axis=0)])
+        poses = np.column_stack([way - way[3], angles])  # x, y, heading; 0 at the current frame, 3
+        np.testing.assert_allclose(history["poses"], poses[:4], atol=1e-8)
+        np.testing.assert_allclose(future["poses"], poses[4:], atol=1e-8)
+        np.testing.assert_allclose(future["positions"][:, :2], poses[4:, :2], atol=1e-5)
+        np.testing.assert_allclose(history["rotations"][0], turn(angles[0]), atol=1e-6)
+        np.testing.assert_array_equal(history["velocities"], np.float32([[SPEED, 0.1]] * 4))
+        np.testing.assert_array_equal(
+            history["accelerations"], np.float32([[0.2 + frame, -0.3] for frame in range(4)])
+        )
+        assert history["commands"].tolist() == np.eye(4, dtype=int).tolist()
         assert history["times"].tolist() == [-1.5, -1, -0.5, 0]
         assert future["times"].tolist() == [PERIOD_S * (number + 1) for number in range(10)]
         columns = provider.ego_columns([2, 0, 1])  # several at once are the same

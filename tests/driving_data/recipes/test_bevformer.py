@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import BEVFORMER, BEVFormerQueues, BEVFormerSettings, as_mmdet
-from accvlab.driving_data.recipes.bevformer import QueueSampler, queue_states
+from accvlab.driving_data.recipes.bevformer import QueueSampler, queue_frames, queue_states
 
 AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)
 
@@ -31,6 +32,39 @@ def provider_of(drive: Any, **fields: Any) -> DrivingProvider:
 
 
 # --- queues ---------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 10**6))
+@settings(max_examples=50, deadline=None)
+def test_queues_are_those_of_the_published_code(index: int, length: int, seed: int) -> None:
+    """As its data set draws them: all but one of the frames before, and the frame; none before the first."""
+    before = list(range(index - length, index))
+    random.Random(seed).shuffle(before)
+    published = [max(frame, 0) for frame in [*sorted(before[1:]), index]]
+    assert published == queue_frames(index, before[0] - (index - length), length, 0)
+
+
+def published_states(of_frame: np.ndarray, frames: list[int], scenes: list[int]) -> tuple[list[Any], list[bool]]:
+    """As its ``union2one`` does: entries of one frame are one array."""
+    arrays = {frame: of_frame[frame].copy() for frame in frames}
+    moves, before, scene_before, exists = [0, 1, 2, -1], np.zeros(4), None, []
+    for frame, scene in zip(frames, scenes, strict=True):
+        exists.append(scene == scene_before)
+        state = arrays[frame][moves]
+        arrays[frame][moves] = state - before if exists[-1] else 0
+        before, scene_before = state, scene
+    return [arrays[frame] for frame in frames], exists
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 5), min_size=1, max_size=5).map(sorted))
+@settings(max_examples=50, deadline=None)
+def test_states_are_those_of_the_published_code(seed: int, frames: list[int]) -> None:
+    scenes = [frame // 3 for frame in frames]
+    of_frame = np.random.default_rng(seed).normal(size=(6, 18)) * 100
+    can_bus, has_memory = queue_states(of_frame[frames], frames, scenes, emulates_reference=True)
+    expected, exists = published_states(of_frame, frames, scenes)
+    np.testing.assert_array_equal(can_bus, expected)
+    assert has_memory.tolist() == exists
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 8), min_size=1, max_size=5))
