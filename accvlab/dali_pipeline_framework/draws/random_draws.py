@@ -116,7 +116,7 @@ def _int32(value: object) -> int:
 
 @attrs.frozen
 class UniformDraw:
-    """Uniformly distributed numbers, ``shape`` float32 in ``[low, high)``.
+    """Uniformly distributed float32 numbers in ``[low, high)``, an array of the shape ``shape``.
 
     With ``low == high`` nothing is drawn: all numbers are ``low``.
 
@@ -156,7 +156,7 @@ class UniformDraw:
 
 @attrs.frozen
 class IntegerDraw:
-    """Uniformly distributed integers, ``shape`` int32 in ``[low, high)``, as with `range`.
+    """Uniformly distributed int32 numbers in ``[low, high)``, as with `range`: an array of the shape ``shape``.
 
     With ``high == low + 1`` nothing is drawn: all numbers are ``low``.
 

@@ -76,8 +76,9 @@ class SettableLoaderSampler(LoaderSampler):
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
-        If a state of a later epoch was loaded, nothing changes: frameworks pass the number of their own epoch,
-        which is lower if this loader went through several epochs during one epoch of a longer loader.
+        If a state of a later epoch was loaded, nothing changes. Frameworks pass the number of their own epoch. It
+        is lower than the loader's if they combine loaders of different lengths: the shorter one goes through
+        several epochs during one of theirs.
         """
         run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
@@ -224,7 +225,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that made the loader, for views of its batches; else None."""
+    """Settings of the recipe that made the loader, by which its batches are drawn; None for other loaders."""
 
     _was_prepared = False  # by Accelerate
 

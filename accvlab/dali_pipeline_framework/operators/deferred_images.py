@@ -21,8 +21,8 @@ from .functions import Array, Value
 class DeferredImage:
     """Placeholder of an image in a sample of arrays whose pixels are decoded and changed in the graph.
 
-    It has the shape and type of an array, but no pixels. Steps on arrays note a change for the graph by replacing
-    it by `changed`.
+    It has the shape and type of an array, but no pixels. To note a change for the graph, a step on arrays
+    replaces it by the result of `changed`.
 
     Attributes:
         source: The bytes of an image file, or the pixels of the input, which are sent to the graph.

@@ -101,7 +101,7 @@ class DALIStructuredOutputIterator:
                 ``batch["cameras"]["image"]`` of shape ``(batch, cameras, ...)``, instead of
                 ``batch["cameras"][0]["image"]`` and so on. Where a field is folded in the graph (see
                 `PipelineDefinition`), nothing is copied for it. With ``ragged="list"``, a field is a list with one
-                entry per sample, the list of its elements.
+                entry per sample, which is a list with one array per element (e.g. per camera).
             gpu_views: Whether tensors of PyTorch on a GPU are views of DALI's memory. By default they are copies
                 in memory of PyTorch; copying takes microseconds. While views exist, an error of CUDA in the model
                 ends the process without a traceback, and PyTorch's statistics of memory do not include the views.

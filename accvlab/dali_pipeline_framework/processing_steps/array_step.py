@@ -53,16 +53,16 @@ class ArrayStep(PipelineStepBase):
 
     Attributes:
         only_in_workers: Whether the step cannot be part of a graph, so that it cannot follow a step of operators:
-            it uses global generators of random numbers, say, or should not compute in the process of the loop.
+            it opens files, say, or takes much time, which it should not take in the process of the loop.
 
     Example::
 
         class Noise(ArrayStep):
-            draws = [UniformDraw("strength", 0, 10)]
+            draws = [UniformDraw("strength", 0, 10), IntegerDraw("seed", 0, 2**31 - 1)]
 
             def arrays(self, data, draws):
                 image = data["image"]
-                noise = np.random.normal(0, draws["strength"], image.shape)
+                noise = np.random.default_rng(draws["seed"]).normal(0, draws["strength"], image.shape)
                 data["image"] = np.clip(image + noise, 0, 255).astype(np.uint8)
                 return data
     """

@@ -554,7 +554,7 @@ class PipelineStepBase(ABC):
 
         Raises:
             StepOutputError: The step returned something that is not a format.
-            FormatError: An image is encoded, or has a layout or values, with which the step cannot work.
+            FormatError: An image is encoded, or has a layout, with which the step cannot work.
             Exception: Any exception by which the step refuses this format.
         """
         before, given = data_empty.format, data_empty.get_empty_like_self()

@@ -194,7 +194,7 @@ class DataProvider(ABC):
         """Cut frames of an encoded video out as one file, for `Windows`.
 
         Args:
-            path: Path of the field with the bytes of a video file, of which each sample has one frame.
+            path: Path of a field whose values are the bytes of a video: in each sample, a file with its frame.
             samples: ``(n, T)`` samples; each row is of one sequence, and becomes a file. With ``n`` of 0, the call
                 only finds out whether the provider can cut.
 

@@ -38,7 +38,7 @@ class TorchDatasetProvider(BlueprintProvider):
     ========================================================  ==================================================
     dict; named tuple; object of a dataclass, or of attrs     group
     list or tuple of dicts                                    array of groups, all of the format of the first one
-    list or tuple of arrays or tensors, of texts              array of fields
+    list or tuple of arrays, of tensors, or of texts          array of fields
     array, tensor, PIL image, (nested) list of numbers        field of its type
     ``bool``, ``int``, ``float``                              BOOL, INT64, FLOAT64, as PyTorch's collation has it
     ``str``                                                   STRING
@@ -49,14 +49,15 @@ class TorchDatasetProvider(BlueprintProvider):
 
     The first item shows the format, unless a blueprint is given. Then values are converted to the types of the
     blueprint, and parts without a field are left out. All items must have the fields of the format; without a
-    blueprint, other fields are an error, which names the item and the part. Optional elements of a list do not
-    fit: pad them, or put them into one array. Batches are fetched by ``__getitems__``, where the data set has
-    that. An attribute ``sequence_lengths`` of the data set is passed on.
+    blueprint, other fields are an error, which names the item and the part. Lists must have the same length in all
+    items: pad shorter ones, or put the elements into one array. Batches are fetched by ``__getitems__``, where the
+    data set has that. An attribute ``sequence_lengths`` of the data set is passed on.
 
     Decoding and augmentation in the data set run as before, in the worker processes. Random numbers that it draws
     from the global generators of Python (``random``), NumPy (``np.random``) and PyTorch (on the CPU) depend on
-    seed, epoch and sample only: a loader seeds these generators before each item, or where the data set has
-    ``__getitems__``, before each batch. Without a loader they are not changed.
+    seed, epoch and sample only, since a loader seeds these generators before each item. If the data set has
+    ``__getitems__``, it seeds them before each batch, so that the numbers depend on the batch as well. Without a
+    loader they are not changed.
 
     Example:
         >>> items = [{"image": np.zeros((4, 6, 3), np.uint8), "boxes": np.ones((2, 4), np.float32), "name": "a"}]

@@ -44,10 +44,11 @@ class ConcatDataProvider(DataProvider):
     All blueprints must be of the same format: names, order and types. The whole has the blueprint of the first
     provider; each sample is filled by its own provider. In detail:
 
-    *   Mappings may differ, as the labels of data sets do (``{"car": 1}`` and ``{"vehicle.car": 1}``), but a
-        label, and also the key None for unlisted labels, must have the same number in all mappings that have it.
-        Make sure yourself that different labels with the same number mean the same. A provider without a
-        mapping delivers numbers, which stay as they are.
+    *   Mappings from labels to numbers (`SampleDataGroup.add_data_field`) may differ between providers, e.g.
+        ``{"car": 1}`` and ``{"vehicle.car": 1}``. But a label that is in several of them must have the same number
+        in each; so must the key None, which has the number of unlisted labels. Make sure yourself that different
+        labels with the same number mean the same. A provider without a mapping delivers numbers, which stay as
+        they are.
     * Numbers of dimensions must agree where several providers declare them; samples are checked against the
       number that the first provider declares.
 
@@ -204,7 +205,7 @@ class ConcatDataProvider(DataProvider):
         return np.concatenate(known) if len(known) == len(times) else None
 
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
-        """Check the rules of each provider on the given samples that are its own, or else on its first sample."""
+        """Check the rules of each provider on the given samples that it has; if it has none, on its first one."""
         bounds = (*self._starts, self._num_samples)
         for provider, first, end in zip(self.providers, bounds, bounds[1:], strict=False):
             own = {index - first: sample for index, sample in samples.items() if first <= index < end}

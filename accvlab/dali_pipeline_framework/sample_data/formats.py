@@ -47,11 +47,12 @@ class ImageContent:
 
     Attributes:
         is_encoded: True: the bytes of a file, ``(num_bytes,)``. False: an array of pixels.
-        layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". They hold for the format only;
-            DALI's own layout of the data may be missing.
+        layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". This is a statement of the
+            format; the data may lack the layout that DALI keeps with them.
         codecs: Kinds of the videos in the field, see `VideoIndex.kind`, e.g. ``("h264 yuv420p bt709",)``: codec,
-            pixel format, and color matrix if it is not BT.601. ``bt601`` there: the streams state no matrix, and
-            are converted by BT.601, where players assume BT.709. Empty for images, and for unknown codecs.
+            pixel format, and color matrix if it is not BT.601. An entry with ``bt601`` says that the streams
+            state no matrix and are converted by BT.601, although players assume BT.709. Empty for images,
+            and for unknown codecs.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout.

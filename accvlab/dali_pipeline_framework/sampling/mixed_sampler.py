@@ -35,8 +35,8 @@ class MixtureSchedule:
     """Deals the positions of an endless mixture to its components evenly, without randomness.
 
     The rates are fractions with a common denominator, the period: in each period a component has exactly the
-    same whole number of positions. After any number ``p`` of positions each component has had ``p * rate`` of
-    them, give or take half a position for two components, and less than two for any number of them. One period is
+    same whole number of positions. After the first ``p`` positions, a component has had ``p * rate`` of them,
+    within half a position if there are two components, and within less than two positions always. One period is
     computed when it is first needed, and looked up from then on.
 
     Attributes:
@@ -51,7 +51,7 @@ class MixtureSchedule:
     """
 
     def __init__(self, rates: Iterable[float | Fraction]) -> None:
-        """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
+        """Choose the fractions by K rates, ``K <= 65536``: each above 0, with the sum 1 (within 1e-6)."""
         requested = _checked_rates(rates)
         shares = exact_shares(requested)
         if shares is None:

@@ -184,7 +184,7 @@ class RandomAccessSampler(SamplerBase):
         return {"sampler": type(self).__name__, "first_batches": digest(first)}
 
     def check_provider(self, provider: object) -> None:
-        """Raise a `SettingError` where the sampler cannot choose from this data set, whose size is suitable."""
+        """Raise a `SettingError` if the sampler cannot choose from this data set. Its size was checked before."""
 
     # --- variants ---------------------------------------------------------------------------------
 
@@ -228,8 +228,8 @@ class RandomAccessSampler(SamplerBase):
         """Get a copy that continues an epoch of which these segments were delivered.
 
         The next batch of this epoch has the number after the last delivered one; the published interface starts
-        with it. Other epochs are not affected, and nothing changes where all segments have the settings of this
-        sampler.
+        with it. Other epochs are not affected. If all segments have the settings of this sampler, the batches of
+        this epoch are the same as without the call.
 
         Raises:
             SettingError: The sampler cannot continue with another batch size than the segments have.

@@ -63,7 +63,8 @@ class CallableBase(InputBase):
         """Get one sample as the flat tuple of its data fields (`SampleDataGroup.get_data`).
 
         Args:
-            sample_info: Position of the sample: index in the epoch and in the batch, batch, and epoch.
+            sample_info: Position of the sample: its index in the epoch, its index in the batch, the number of the
+                batch, and the number of the epoch.
 
         Raises:
             StopIteration: The epoch has ended; this is how an epoch ends, not a failure.

@@ -36,12 +36,12 @@ class NativeInput(InputBase):
         return ""
 
     def why_not_decoded(self) -> str:
-        """Explain why files may not be decoded, from their content; a sentence, or empty."""
+        """Look into the files for a reason why decoding them may have failed; a sentence, or empty."""
         return ""
 
     @abstractmethod
     def define(self, seed: int) -> Sequence[DataNode]:
-        """Define the operators in the current pipeline; name the reading one ``"reader"`` (``OPERATOR``).
+        """Define the operators in the current pipeline; the one that reads must have the name ``"reader"``.
 
         Args:
             seed: Seed of the pipeline.
@@ -96,7 +96,7 @@ class NativeRun(ABC):
         return num_begun
 
     def describe_batch(self, batch: int) -> str:
-        """Describe the content of one of the last batches, counted from the start; a sentence, or empty."""
+        """Describe the content of a recent batch, given by its number in the run; a sentence, or empty."""
         return ""
 
     def close(self) -> None:

@@ -96,9 +96,9 @@ class VideoIndex:
             file was indexed, but e.g. bytes.
         pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty if it is not known.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
-        hides_frames: Whether some pictures have no packet of their own that shows them (VP8, VP9, AV1): they are
-            only referred to, or shown again by a later packet; or frames are interlaced. DALI numbers the frames
-            of such videos differently on a GPU.
+        hides_frames: Whether DALI numbers the frames differently on a GPU: some pictures have no packet of their
+            own that shows them (VP8, VP9, AV1; they are only referred to, or shown again by a later packet), or
+            frames are interlaced.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). Frames are delivered as
             stored.
         is_mirrored: Whether players mirror the frames left to right before they turn them.
@@ -156,8 +156,8 @@ class VideoIndex:
     def kind_by(self, colors: Colors) -> str:
         """Get `kind` for a conversion of colors, see `FrameConverter`.
 
-        With ``"bt601"``, the kind of a stream that states no matrix has ``bt601`` in it, where ``"stream"`` would
-        convert by another matrix.
+        With ``"bt601"``, the kind of a stream that states no matrix contains ``bt601`` if ``"stream"`` would
+        convert it by another matrix.
         """
         matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height, colors)
         words = self.codec_name, self.pixel_format, matrix, "hidden" * self.hides_frames

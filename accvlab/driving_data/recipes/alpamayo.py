@@ -81,7 +81,7 @@ class AlpamayoSettings(parts.RecipeSettings):
     calibration: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
+        """Settings of a `DrivingProvider` for the fields that the model needs; choose ``cameras`` yourself."""
         first = 1 - self.num_history_steps
         fields: DrivingFieldSettings = {
             "boxes": False,

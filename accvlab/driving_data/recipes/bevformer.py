@@ -205,7 +205,7 @@ class BEVFormerSettings(parts.DetectorSettings):
         mean: Means of red, green and blue.
         std_dev: Standard deviations of red, green and blue.
         point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z is not checked.
-        classes: Names of the classes, in the order of ``gt_labels_3d``: ``class_names``.
+        classes: Names of the classes, in the order of ``gt_labels_3d`` (published: ``class_names``).
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (mmdetection3d before 1.0) or "l,w,h,yaw".
         distorts_colors: Whether colors are distorted in training.
         zero_can_bus: Whether values of the CAN bus are 0 where the data set has none; place, orientation and
@@ -237,7 +237,7 @@ class BEVFormerSettings(parts.DetectorSettings):
     emulates_reference: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
+        """Settings of a `DrivingProvider` for the fields that the model needs; choose ``cameras`` yourself."""
         fields: DrivingFieldSettings = {"can_bus": not self.zero_can_bus, "boxes": is_training}
         return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
 

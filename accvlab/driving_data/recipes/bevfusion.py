@@ -136,7 +136,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
         return "center" if self.emulates_reference else "bottom"
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
+        """Settings of a `DrivingProvider` for the fields that the model needs; choose ``cameras`` yourself."""
         num_sweeps = max(self.num_sweeps, self.num_loaded_sweeps) if is_training else self.num_sweeps
         fields: DrivingFieldSettings = {"lidar": True, "reference": "lidar"}
         if self.num_sweeps:

@@ -98,7 +98,7 @@ class Detection2DSettings(parts.AugmentedSettings):
         return height // self.stride, width // self.stride
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
+        """Settings of a `DrivingProvider` for the fields that the model needs; choose ``cameras`` yourself."""
         if not is_training:
             return {"boxes": False}
         return {"boxes_2d": True, "classes": tuple(self.classes)}

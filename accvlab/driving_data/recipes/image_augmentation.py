@@ -160,7 +160,7 @@ class ImageAugmentation:
         )
 
     def with_output(self, output_hw: Sequence[int]) -> ImageAugmentation:
-        """Get the same for another size of the output; at the same aspect ratio, as much of the images is seen.
+        """Get the same for another size of the output; with its aspect ratio, the same part of images is seen.
 
         The factors of ``scale_range`` grow like the width or the height of the output, whichever grows more.
         """

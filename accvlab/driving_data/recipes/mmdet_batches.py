@@ -30,7 +30,9 @@ class LidarBoxes:
     """3D boxes with the columns of ``LiDARInstance3DBoxes``, and those of its methods that models use.
 
     Attributes:
-        tensor: ``(n, 9)``: x, y, z of the bottom, length, width, height, yaw, velocity x, y.
+        tensor: ``(n, 9)``: x, y, z of the bottom, length, width, height, yaw, velocity x, y. Columns 3 to 6 of
+            BEVFormer's boxes are as `BEVFormerSettings.box_layout` says; ``dims``, ``bev``, ``yaw`` and
+            ``corners`` are right for "l,w,h,yaw" only.
     """
 
     YAW_AXIS = 2

@@ -205,7 +205,7 @@ class TransFuserSettings(parts.RecipeSettings):
         return round(2 * self.range_m * self.cells_per_meter)
 
     def sensors(self, scene_filter: SceneFilter | None = None) -> dict[str, list[int]]:
-        """``sensors`` of a `NavsimProvider` with the inputs of the model, for scenes of a filter."""
+        """Get the argument ``sensors`` of a `NavsimProvider`: the inputs of the model, in scenes of a filter."""
         current = (scene_filter or SceneFilter()).num_history_frames - 1
         return {name: [current] for name in (*self.crops, "LIDAR_PC")}
 

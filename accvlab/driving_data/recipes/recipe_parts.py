@@ -131,7 +131,7 @@ class RecipeSettings(ABC):
 
     @abstractmethod
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
+        """Settings of a `DrivingProvider` for the fields that the model needs; choose ``cameras`` yourself."""
 
 
 @attrs.frozen(kw_only=True)

@@ -98,7 +98,7 @@ class SparseDriveSettings(parts.StreamedSettings):
         return "SparseDrive" if self.has_planning else "Sparse4D"
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
+        """Settings of a `DrivingProvider` for the fields that the model needs; choose ``cameras`` yourself."""
         fields: DrivingFieldSettings = {"boxes": is_training}
         if self.has_planning:
             fields |= {"ego_status": not self.zero_ego_status, "num_ego_future_frames": self.num_ego_future_frames}

@@ -172,8 +172,8 @@ class StreamPETRSettings(parts.StreamedSettings):
         bev_scale_range: Least and greatest factor of the scene: ``scale_ratio_range``.
         bev_translation_std: Standard deviations of the shift of the scene along x, y, z, meters:
             ``translation_std``.
-        point_cloud_range: ``point_cloud_range``; boxes whose center is beyond it in x or y are left out.
-        classes: Names of the classes, in the order of ``gt_labels_3d``: ``class_names``.
+        point_cloud_range: Least and greatest x, y, z, meters; boxes with centers beyond it in x or y are left out.
+        classes: Names of the classes, in the order of ``gt_labels_3d`` (published: ``class_names``).
         image_classes: The order of ``gt_labels``, the labels in the images, as in the converter.
         min_box_size_px: Least width and height of a 2D box in the output; smaller boxes are left out.
         mean: Means of red, green, blue, from ``img_norm_cfg``.
@@ -181,7 +181,8 @@ class StreamPETRSettings(parts.StreamedSettings):
         key: Scope in which the draws are constant; ``"sample"``, as in the published code, draws for each
             frame.
         queue_length: In training, None: one frame per slot and step, in the order of time (``seq_mode``). A
-            number: windows of so many frames that end at each frame (``queue_length``), shuffled and not cut.
+            number (published: ``queue_length``): for each frame a window of so many frames that ends at it; the
+            windows are shuffled, and ``split`` has no effect.
         num_random_frames: ``random_length``: so many frames are left out of a longer window at random.
         split: ``seq_split_num``, see `SparseDriveSettings`.
     """
@@ -214,7 +215,7 @@ class StreamPETRSettings(parts.StreamedSettings):
             )
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
+        """Settings of a `DrivingProvider` for the fields that the model needs; choose ``cameras`` yourself."""
         fields: DrivingFieldSettings = {"boxes": is_training}
         if is_training:
             fields |= {"boxes_2d": True, "classes": tuple(self.classes), "min_points": 1}

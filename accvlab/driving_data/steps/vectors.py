@@ -354,7 +354,7 @@ _RIGHT = {"x": (1.0, 0.0), "-x": (-1.0, 0.0), "y": (0.0, 1.0), "-y": (0.0, -1.0)
 
 
 class FutureTrajectoryAdder(ArrayStep):
-    """Adds the offsets of objects or the vehicle from frame to frame, which of them are known, and a driving
+    """Adds the offsets of objects or of the vehicle from frame to frame, flags of the known ones, and a driving
     command.
 
     The input is future places as `DrivingProvider` delivers them: of objects, ``(N, T, 3)``, next to their present
@@ -407,7 +407,7 @@ class FutureTrajectoryAdder(ArrayStep):
                 meters.
 
         Raises:
-            SettingError: A setting is not of this form, or a command is requested of objects.
+            SettingError: A setting is not of this form, or a command is requested for objects.
         """
         self._future_names = required_names(future_names, "future_names")
         self._known_name = checks.field_name(known_name, "known_name")

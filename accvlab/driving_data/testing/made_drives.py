@@ -33,8 +33,8 @@ def made_drive(
     """Write a small drive: a vehicle on a straight road, a car ahead of it. It takes less than a second.
 
     - ``"index"``: six frames in two scenes, two cameras, points, boxes, 2D boxes, CAN bus; an index in ``index``
-    - ``"folders"``: two drives as many teams have them: poses in CSV, boxes and calibration in JSON, a folder of
-      JPEGs for each of three cameras of two sizes
+    - ``"folders"``: two drives in a common layout: poses in CSV, boxes and calibration in JSON, a folder of JPEGs
+      for each of three cameras, in two sizes
     - ``"nuscenes"``: tables ``v1.0-mini``; two scenes of four keyframes and records between, two cameras, a lidar
     - ``"infos"``: ``infos.pkl`` of four frames among 24 moving objects, boxes as ``"w,l,h,-yaw-pi/2"``
     - ``"navsim"``: a log of 16 frames of split ``trainval``, three of eight cameras, and ``navtrain.yaml``

@@ -213,8 +213,8 @@ def scene_view(
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
         image_mean: Mean that was subtracted from the channels of a normalized image.
-        image_std: Standard deviation by which the channels were divided. Without mean and deviation, images are
-            stretched to their extremes.
+        image_std: Standard deviation by which the channels were divided. Without mean and deviation, the least
+            value becomes black, the greatest one white.
         windows: The `Windows` of the sample. Their offsets say which frame of a camera is at the moment of the
             boxes; without them, the field ``timestamp`` of the camera is compared, if it has a time for each
             frame.

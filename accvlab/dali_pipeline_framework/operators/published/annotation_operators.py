@@ -146,7 +146,7 @@ def _checked_float_type(data_type: types.DALIDataType) -> np.dtype[Any]:
 def check_bbox_visibiity(
     bboxes: DataNode, depths: DataNode, image_hw: DataNode, shrink_bbox_to_obtain_int_coords: bool = False
 ) -> DataNode:
-    """Find the visible boxes: a pixel is left if all boxes are painted from the farthest to the nearest.
+    """Find the boxes with a visible pixel, if all are painted one over the other, the nearest one last.
 
     Boxes are rounded to whole pixels and cut to the image. Among boxes of equal depth, the last one is the
     nearest. Boxes without a pixel are not visible.

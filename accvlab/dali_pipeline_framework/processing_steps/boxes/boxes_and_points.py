@@ -386,9 +386,9 @@ class PointsInRangeCheck(FieldStep):
 
         is_inside[i] = all(minimum_point[j] <= points[i, j] <= maximum_point[j] for j in range(D))
 
-    The limits belong to the box. NaN is outside; an infinite limit means no limit. The limits are rounded to the
-    type of the field; with integer points, limits with fractions are exact. Where D is not the number of limits,
-    the error names the sample.
+    The limits belong to the box. NaN is outside; an infinite limit means no limit. For floating-point
+    fields, the limits are rounded to the type of the field; integer points are compared with them exactly. Where
+    D is not the number of limits, the error names the sample.
 
     Example:
         >>> sample = SampleDataGroup()

@@ -58,11 +58,11 @@ class PhotoMetricDistorter(PixelStep):
         swap         output channel k is input channel permutation[k], each permutation equally probable
 
     All of it is one gain and offset, and one 3 x 3 matrix: ``clamp(M clamp(g (x + delta)))``. For float32 this is
-    exact: a contrast after hue, or below 1, needs no clamp before ``M``, and becomes part of it. uint8 images are
-    rounded after the gain and offset, and after the matrix, so the result is within 0.5 gray levels of the exact
-    one where only one of them happens, and within ``0.5 + 0.5 r`` where both do; ``r``, the greatest sum of the
-    magnitudes of a row of ``M``, is 1 without saturation and hue, and 2 with a saturation of 1.5. What cannot
-    happen (probability 0, or a range that changes nothing) is left out.
+    exact: a contrast after hue, or below 1, needs no clamp before ``M``, so its factor is multiplied into it.
+    uint8 images are rounded after the gain and offset, and after the matrix, so the result is within 0.5 gray
+    levels of the exact one where only one of them happens, and within ``0.5 + 0.5 r`` where both do; ``r``, the
+    greatest sum of the magnitudes of a row of ``M``, is 1 without saturation and hue, and 2 with a saturation of
+    1.5. What cannot happen (probability 0, or a range that changes nothing) is left out.
 
     Cost on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
     saturation, hue or swap may occur (``fn.coord_transform``; about the same as one ``fn.hsv``). float32 images

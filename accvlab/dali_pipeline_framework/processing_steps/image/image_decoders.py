@@ -40,8 +40,8 @@ class ImageDecoder(PixelStep):
     ``(T, height, width, 3)``, layout ``FHWC``. The frames of a window must have the same size. With a GPU, the
     step and those after it run in the graph as a whole then.
 
-    Where a region of a single image is resized afterwards, `ImageResizer` and `ImageResizeCropFlipper` with
-    ``is_encoded`` decode only that in a graph. They take no windows.
+    To resize a region of an image, use `ImageResizer` or `ImageResizeCropFlipper` with ``is_encoded`` in place of
+    this step: in a graph they decode the region only. They take no windows.
     """
 
     treats_elements_alike = True

@@ -62,10 +62,10 @@ class VideoDecoder(PixelStep):
 
         Args:
             image_name: Name of the fields to decode.
-            device: ``"auto"``: on the GPU, if the graph has one that decodes all codecs of the fields; else in the
-                workers. ``"gpu"``: on the GPU, if the graph has one, whatever the codec. ``"cpu"``: in the
-                workers. Without a GPU, the graph can decode VP8, VP9 and MJPEG: with ``with_run("graph")``; or,
-                unless ``device`` is ``"cpu"``, with ``run="graph"`` of the loader.
+            device: ``"auto"``: on the GPU, if the graph has one and all GPUs of the machine decode all codecs of
+                the fields; else in the workers. ``"gpu"``: on the GPU, if the graph has one, whatever the codec.
+                ``"cpu"``: in the workers. Without a GPU, the graph can decode VP8, VP9 and MJPEG: with
+                ``with_run("graph")``; or, unless ``device`` is ``"cpu"``, with ``run="graph"`` of the loader.
             colors: ``"stream"`` for colors as the streams state, and as the provider of the field converts streams
                 that state none; ``"dali"`` for BT.601 whatever they state, see `FrameConverter`.
 

@@ -130,7 +130,9 @@ class Columns:
             raise file_error(what, error) from error
 
     def require(self, checksum: str, what: str) -> None:
-        """Check that another process has opened the same columns; ``what`` names them in messages.
+        """Check that these are the columns that another process has opened, by their checksum there.
+
+        ``what`` names them in messages.
 
         Raises:
             FileError: They were replaced.
@@ -179,7 +181,7 @@ def load_or_make(
         load: Function that loads the columns from their own folder in the cache.
         make: Function that makes the columns.
         is_current: Whether loaded columns are up to date.
-        setting: Name of the setting of the folder in messages.
+        setting: Name of the argument that gives the folder, for messages.
 
     Raises:
         SettingError: The cache is not a local folder, or cannot be written. Also the builtin exception of the

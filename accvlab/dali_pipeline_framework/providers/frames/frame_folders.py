@@ -70,8 +70,8 @@ class FrameFolders(rigs.CameraRig):
         file_root: Folder of the recordings, a local path or a URL (see `FileDataProvider`).
         cameras: Name and folder of each camera, or the folders alone, in the order of the cameras in a sample.
             None: the frames lie directly in the folders of the recordings.
-        align: Matching of frames of different cameras, ``"name"`` or ``"time"``. With ``"time"``, frames are also
-            in the order of their time stamps.
+        align: Matching of frames of different cameras, ``"name"`` or ``"time"``. With ``"time"``, their time
+            stamps also give the order of the frames.
         timestamp: How to read a time stamp off a file name: a regular expression with one group, a function of the
             file name, or None where the name without its extension is the number.
         timestamp_unit_s: Seconds per unit of the time stamps, e.g. ``1e-6`` for microseconds.

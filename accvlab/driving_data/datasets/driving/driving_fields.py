@@ -148,7 +148,7 @@ class DrivingFields:
         lenses: Whether there is the f-theta lens of each camera.
         vehicle_size: Whether there is the size of the vehicle.
         reference: Coordinate frame, ``"lidar"`` or ``"ego"``, of all fields whose documentation names no other.
-            None: the lidar where there is one. Data sets that are mixed must have the same.
+            None: the `DrivingProvider.base` of the data set. Data sets that are mixed must have the same.
     """
 
     cameras: Sequence[str] | None = attrs.field(default=None, converter=_camera_names)
@@ -313,7 +313,10 @@ class DrivingFields:
         return tuple(dict.fromkeys(self.classes.values() if isinstance(self.classes, Mapping) else self.classes))
 
     def class_of_category(self, names: Sequence[str], index: DrivingIndex) -> list[int]:
-        """Number of the class of each category, -1 for none; a last element -1 stands for category -1."""
+        """Number of the class of each category, -1 for none.
+
+        One more element, -1, comes last: category -1 is none, too.
+        """
         number_of = {name: number for number, name in enumerate(self.class_names(index))}
         renamed = self.classes if isinstance(self.classes, Mapping) else {name: name for name in number_of}
         return [*(number_of.get(renamed.get(name, ""), -1) for name in names), -1]

@@ -236,7 +236,7 @@ class DrivingIndex:
     """Frames, cameras, lidar and boxes of a data set; tables that it does not have are None.
 
     Attributes:
-        base: Coordinate frame of the geometry of a frame: ``"lidar"``, or ``"ego"`` without a lidar.
+        base: Coordinate frame in which the data set states boxes and extrinsics, ``"lidar"`` or ``"ego"``.
         frames: Table of the frames.
         cameras: Table of the images of the cameras.
         lidar: Table of the lidar records.

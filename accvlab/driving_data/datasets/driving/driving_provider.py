@@ -198,7 +198,7 @@ class DrivingProvider(DataProvider):
 
     @property
     def base(self) -> str:
-        """Frame of reference of the data set: ``"lidar"``, or ``"ego"`` where it has no lidar."""
+        """Frame of reference of the data set, ``"lidar"`` or ``"ego"``: the one of its files."""
         return self._index.base
 
     @property
@@ -514,9 +514,9 @@ class DrivingProvider(DataProvider):
             long.
         *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; it drives backward
             only slower than that.
-        *   Objects that stand stay where they are in the world. Jumps are a problem only if another pose of
-            the vehicle (its inverse, or the pose of another frame) or other axes of the boxes would end them, or
-            if the velocity of the objects is zero.
+        *   Objects that stand stay where they are in the world. Jumps are reported only if they
+            would vanish with another pose of the vehicle (its inverse, or the pose of another frame) or other axes
+            of the boxes, or if the data set states a velocity of zero for these objects.
         *   Velocities agree with the motion of tracked objects over ground, and vehicles move along their heading.
         """
         from ...contract.driving_contract import contract_findings

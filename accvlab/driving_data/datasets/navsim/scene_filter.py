@@ -104,10 +104,10 @@ class SceneFilter:
         return self.num_history_frames + self.num_future_frames
 
     def current_frames(self, index: DrivingIndex) -> Int64:
-        """Numbers in an index of the current frames of the scenes, log by log.
+        """Get the numbers of the current frames of the scenes in ``index``, log by log.
 
         Raises:
-            SettingError: No frame has a token, or no scene is left.
+            SettingError: One of ``tokens`` is of no frame, or no scene is left.
         """
         first = np.asarray(index.frames.first_of_scene)
         lengths, interval = np.diff(first), self.frame_interval or self.num_frames

@@ -49,8 +49,8 @@ class PhysicalAiProvider(DrivingProvider):
     """Clips of NVIDIA's PhysicalAI-AV: a video per camera and clip (extras ``arrow`` and ``video``).
 
     The data set is read from a folder or a URL, as it is published (chunks are ZIP files), or with each archive
-    unpacked in its folder. ``layout`` has the names of other files. The reference frame is that of the vehicle, at
-    its rear axle; each clip is a scene.
+    unpacked in its folder. If its files have other names, give them by ``layout``. The reference frame is that of
+    the vehicle, at its rear axle; each clip is a scene.
 
     - Without ``moments``: one sample per frame of the reference camera, or every ``stride``-th. To each belongs
       the frame of each other camera that is nearest in time, within half the period of that camera. Frames taken
