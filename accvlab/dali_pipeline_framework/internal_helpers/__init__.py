@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaf helpers for users' own processing steps.
+"""Helpers for users' own processing steps.
 
 The modules::
 

@@ -225,7 +225,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that made the loader, by which its batches are drawn; None for other loaders."""
+    """Settings of the recipe that made the loader, for pictures of its batches; None for other loaders."""
 
     _was_prepared = False  # by Accelerate
 

@@ -86,14 +86,14 @@ class PipelineDefinition:
 
                 - ``"graph"``: the graph changes pixels, and workers compute all else. The first step that cannot
                   be divided like this (see `PipelineStepBase.declare_pixel_changes`), and those after it, run in
-                  the graph as a whole. Workers change pixels only where they must: up to the last step that has
-                  to run in the workers and may look at pixels.
+                  the graph as a whole. If a step has to run in the workers and may look at pixels, it and all
+                  steps before it change pixels in the workers.
                 - ``"workers"``: workers run all steps before the first that works in the graph only, pixels too.
                 - ``"auto"`` with a GPU: as ``"graph"``.
-                - ``"auto"`` without a GPU: as ``"workers"``, but the graph begins already at the first step that
-                  converts images to floating point, or, if that is later, after the last step with
-                  ``prefers_arrays`` (see `PipelineStepBase`). If the steps before do no more to images than decode
-                  them, ``"auto"`` is ``"graph"``.
+                - ``"auto"`` without a GPU: as ``"workers"``, but the graph begins earlier: at the first step that
+                  converts images to floating point, or after the last step with ``prefers_arrays`` (see
+                  `PipelineStepBase`), whichever is later. If the steps before this place only decode images,
+                  ``"auto"`` is ``"graph"``.
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers comes after one that

@@ -42,7 +42,7 @@ class ImageUse:
             "FHWC" has the layout "HWC".
         leaves: Known content of the images after the step; None if it stays.
         advice: Remedy for an image that is encoded and must not be, or the reverse.
-        path: Path of the only such field, if there is one; then ``names`` does not count.
+        path: Path of a single field, in place of ``names``, which are then ignored.
 
     Example:
         >>> ImageUse("image", needs=ImageContent(is_encoded=False, layout="HWC")).needs.layout

@@ -362,8 +362,8 @@ class PipelineStepBase(ABC):
                 return data_empty
 
     A step that draws random numbers declares them as `draws`. ``arrays`` gets the numbers of a sample;
-    ``_process`` gets the nodes from `draw`. It declares in `declare_images` which content of images it needs and
-    leaves. The format of other fields stays, unless the format method changes it.
+    ``_process`` gets the nodes from `draw`. A step on images declares in `declare_images` which
+    content it needs and leaves. The format of each field stays, unless the format method changes it.
 
     Attributes:
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.
@@ -451,8 +451,8 @@ class PipelineStepBase(ABC):
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
         """Declare the content of images that this step needs, and the content after it.
 
-        Other images stay as they are. The declaration of an `ArrayStep` does not count for a class that derives
-        from it and defines operators (``_process``) in its place.
+        Other images stay as they are. If a class derives from an `ArrayStep` and overrides ``_process``, the
+        declaration that it inherits is ignored.
 
         Args:
             data_empty: Format of the group that the step is applied to, before the step.

@@ -55,8 +55,8 @@ class TorchDatasetProvider(BlueprintProvider):
 
     Decoding and augmentation in the data set run as before, in the worker processes. Random numbers that it draws
     from the global generators of Python (``random``), NumPy (``np.random``) and PyTorch (on the CPU) depend on
-    seed, epoch and sample only, since a loader seeds these generators before each item. If the data set has
-    ``__getitems__``, it seeds them before each batch, so that the numbers depend on the batch as well. Without a
+    seed, epoch and sample only, since a loader seeds these generators before each item. Only if the data set has
+    ``__getitems__``, the loader seeds them once per batch, and the numbers depend on the batch as well. Without a
     loader they are not changed.
 
     Example:

@@ -149,7 +149,7 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether a provider loads batches."""
+        """Whether at least one of the providers loads batches."""
         return any(provider.loads_batches for provider in self.providers)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:

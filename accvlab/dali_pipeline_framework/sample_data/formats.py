@@ -50,9 +50,8 @@ class ImageContent:
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". This is a statement of the
             format; the data may lack the layout that DALI keeps with them.
         codecs: Kinds of the videos in the field, see `VideoIndex.kind`, e.g. ``("h264 yuv420p bt709",)``: codec,
-            pixel format, and color matrix if it is not BT.601. An entry with ``bt601`` says that the streams
-            state no matrix and are converted by BT.601, although players assume BT.709. Empty for images,
-            and for unknown codecs.
+            pixel format, and color matrix. BT.601 is not named, unless streams state no matrix and are converted
+            by it where players assume BT.709 (``bt601``). Empty for images, and for unknown codecs.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout.

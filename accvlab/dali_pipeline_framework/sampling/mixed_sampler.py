@@ -34,10 +34,10 @@ _SCHEDULE = 2  # raised with the order of `MixtureSchedule`, so that states of a
 class MixtureSchedule:
     """Deals the positions of an endless mixture to its components evenly, without randomness.
 
-    The rates are fractions with a common denominator, the period: in each period a component has exactly the
-    same whole number of positions. After the first ``p`` positions, a component has had ``p * rate`` of them,
-    within half a position if there are two components, and within less than two positions always. One period is
-    computed when it is first needed, and looked up from then on.
+    The rates are fractions with a common denominator, the period: a component has the same whole
+    number of positions, ``period * rate``, in every period. After the first ``p`` positions, a component has had
+    ``p * rate`` of them, within half a position if there are two components, and within less than two positions
+    always. One period is computed when it is first needed, and looked up from then on.
 
     Attributes:
         num_components: Number of components.

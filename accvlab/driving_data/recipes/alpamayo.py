@@ -99,7 +99,7 @@ class AlpamayoFormatter(parts.FrameFormatter):
 
     @explains_unknown_arguments
     def __init__(self, request: parts.Request) -> None:
-        """Create the step for a request.
+        """Create the step for the settings and data of a recipe.
 
         Raises:
             SettingError: A camera has no number.

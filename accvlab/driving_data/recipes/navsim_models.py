@@ -262,7 +262,7 @@ class TransFuserFormatter(parts.FrameFormatter):
 
     @explains_unknown_arguments
     def __init__(self, request: parts.Request) -> None:
-        """Create the step for a request; its extra fields stay as they are.
+        """Create the step for the settings and data of a recipe; its extra fields stay as they are.
 
         Raises:
             SettingError: The provider lacks a sensor, or its current frame.

@@ -321,7 +321,7 @@ class FrameFormatter(ArrayStep):
 
     @explains_unknown_arguments
     def __init__(self, request: Request) -> None:
-        """Create the step for a request; its extra fields stay as they are."""
+        """Create the step for the settings and data of a recipe; its extra fields stay as they are."""
         self._settings = request.settings
         self._is_training = request.is_training
         self._label_of = labels_of(request.class_names, getattr(request.settings, "classes", ()))

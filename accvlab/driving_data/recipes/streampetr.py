@@ -174,7 +174,8 @@ class StreamPETRSettings(parts.StreamedSettings):
             ``translation_std``.
         point_cloud_range: Least and greatest x, y, z, meters; boxes with centers beyond it in x or y are left out.
         classes: Names of the classes, in the order of ``gt_labels_3d`` (published: ``class_names``).
-        image_classes: The order of ``gt_labels``, the labels in the images, as in the converter.
+        image_classes: Names of the classes in the order of ``gt_labels``, the labels of 2D boxes; the default is
+            that of the published converter.
         min_box_size_px: Least width and height of a 2D box in the output; smaller boxes are left out.
         mean: Means of red, green, blue, from ``img_norm_cfg``.
         std_dev: Standard deviations of red, green, blue, from ``img_norm_cfg``.

@@ -403,8 +403,8 @@ class FutureTrajectoryAdder(ArrayStep):
             command_name: Name of the command, for the vehicle only; None for no command.
             right: Direction to the right: "x" in the frame of nuScenes' lidar, "-y" in the frame of a vehicle
                 whose x is ahead; or "-x", "y".
-            command_distance: Least distance to the right or left of the last known place that makes a turn,
-                meters.
+            command_distance: The command is a turn if the last known place is at least this far to the right or
+                left, meters.
 
         Raises:
             SettingError: A setting is not of this form, or a command is requested for objects.

@@ -34,7 +34,7 @@ class FThetaLens:
 
     @cached_property
     def widest_rad(self) -> float:
-        """Angle, radians, up to which a greater angle lies farther from the center of the image; at most pi."""
+        """Largest angle to the axis, radians, up to which the distance from the center of the image grows."""
         turns = np.roots((self.forward[1:] * np.arange(1, len(self.forward)))[::-1])
         real = turns.real[(np.abs(turns.imag) < 1e-9) & (turns.real > 0)]
         return float(min([np.pi, *real]))

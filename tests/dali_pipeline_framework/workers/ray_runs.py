@@ -292,7 +292,7 @@ def a_machine_joins_and_leaves(num_samples: int) -> dict[str, Any]:
             loaded_by.append(batch.pop("loaded_by").flatten().tolist())
             got.append(frozen(batch))
             if step == 5:
-                pids.append(actor_pids())
+                pids.append(await_actors(2))
                 nodes.append(CLUSTER.add_node(num_cpus=4, object_store_memory=STORE_BYTES))
                 pids.append(await_actors(4))
             if step == last:

@@ -130,7 +130,7 @@ class Columns:
             raise file_error(what, error) from error
 
     def require(self, checksum: str, what: str) -> None:
-        """Check that these are the columns that another process has opened, by their checksum there.
+        """Check that these are the columns that another process has opened, where they had the ``checksum``.
 
         ``what`` names them in messages.
 

@@ -104,7 +104,7 @@ class Storage:
         return members_url(path) if ".zip/" in name.lower() else path
 
     def read_bytes(self, name: str) -> UInt8Array:
-        """Read a file: ``(num_bytes,)`` uint8, from a URL read-only.
+        """Read a file into an array, ``(num_bytes,)`` uint8; it is read-only if the file is at a URL.
 
         Local files are read into the array. (Mapping them saves up to a tenth of the time for files of 100 kB,
         but a file that is cut short while it is mapped kills the process.)

@@ -315,7 +315,7 @@ class DrivingFields:
     def class_of_category(self, names: Sequence[str], index: DrivingIndex) -> list[int]:
         """Number of the class of each category, -1 for none.
 
-        One more element, -1, comes last: category -1 is none, too.
+        One more element, -1, comes last, so that the category -1, used as an index, gives -1.
         """
         number_of = {name: number for number, name in enumerate(self.class_names(index))}
         renamed = self.classes if isinstance(self.classes, Mapping) else {name: name for name in number_of}

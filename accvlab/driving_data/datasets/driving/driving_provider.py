@@ -76,7 +76,7 @@ class DrivingProvider(DataProvider):
             is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
         ego_history, ego_future
             positions                FLOAT (T, 3)      of the vehicle in its own frame at the time of the frame
-            rotations                FLOAT (T, 3, 3)   from its own frame at T times to that frame
+            rotations                FLOAT (T, 3, 3)   from its axes at T times to those of the sample
             times                    FLOAT64 (T,)      seconds from the frame
         cameras[0..C-1]
             image                    UINT8 (num_bytes,)  a file; of videos (H, W, 3), RGB
@@ -84,7 +84,7 @@ class DrivingProvider(DataProvider):
             name                     STRING
             timestamp                FLOAT64           seconds
             intrinsics               FLOAT64 (3, 3)    to pixels times depth, as the data set has it
-            camera_from_reference    FLOAT64 (4, 4)    with the motion between the two times
+            camera_from_reference    FLOAT64 (4, 4)    with the motion between frame and image
             ego_from_camera          FLOAT64 (4, 4)    where the camera is mounted
             lens                                       `lenses`; f-theta, NaN where unknown
                 image_wh             FLOAT64 (2,)      width and height
@@ -99,7 +99,7 @@ class DrivingProvider(DataProvider):
                 box_rows             INT32 (M,)        row in `boxes`; -1 where unknown or left out
         lidar, sweeps[0..S-1]                          sweeps: before the frame, the newest first
             points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and its measurements
-            reference_from_lidar     FLOAT64 (4, 4)    with the motion between the two times
+            reference_from_lidar     FLOAT64 (4, 4)    with the motion between frame and points
             timestamp                FLOAT64           seconds
         boxes
             centers                  FLOAT (N, 3)
@@ -492,17 +492,17 @@ class DrivingProvider(DataProvider):
         *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them
             at most 15 s, images and points at most 10 s from their frame.
         *   Matrices are rigid motions; focal lengths are above 0.
-        *   Cameras are at the place where they are mounted: ``camera_from_reference`` is
-            ``inverse(ego_from_camera) @ ego_from_reference``, within 20 degrees and 10 m, and the motion of the
-            vehicle between the two times.
+        *   Cameras are at the place where they are mounted: ``camera_from_reference`` differs from
+            ``inverse(ego_from_camera) @ ego_from_reference`` by at most 20 degrees and 10 m, plus the motion of
+            the vehicle between the times of frame and image.
         *   ``ego_history`` and ``ego_future`` are poses; at the time of the frame they agree with the pose of the
             vehicle.
         *   All fields of boxes have the same number of elements; boxes have sizes above 0, yaws in [-pi, pi], and
             categories that have a name; no object occurs twice in a frame. The boxes that 2D boxes belong to are
             in front of the camera.
 
-        Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. Each rule has a figure in the
-        report, and is silent where there is too little to judge, such as fewer than eight boxes:
+        Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. Each rule has a number in the
+        report, and finds nothing where there is too little to judge, such as fewer than eight boxes:
 
         *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
             unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or
