@@ -158,8 +158,8 @@ class WorkerDiedError(FrameworkError, RuntimeError):
     """A worker process ended unexpectedly (killed, out of memory, crashed), or hung and was ended.
 
     Attributes:
-        loading: The samples that the lost workers were loading, as far as known: indices in the data set (None
-            where the index is not known) by epoch, batch and slot.
+        loading: The samples that the lost workers were loading, as far as known: (epoch, batch, slot) -> index in
+            the data set, None where it is not known.
         is_repeated: Whether these samples have ended several workers already.
     """
 
@@ -204,7 +204,7 @@ class TooManyFailedError(FrameworkError, RuntimeError):
 
 
 class QuarantineError(FrameworkError, ValueError):
-    """A list of failed samples cannot be read or written."""
+    """A list of failed samples cannot be read, or cannot be written when the loader is made."""
 
 
 class OutputError(FrameworkError, RuntimeError):
@@ -229,7 +229,7 @@ class StateError(FrameworkError, ValueError):
 
 
 class FileError(FrameworkError, OSError):
-    """A file or folder of a data set cannot be read; it is also the builtin error, e.g. `FileNotFoundError`."""
+    """A file or folder cannot be read or written; it is also the builtin error, e.g. `FileNotFoundError`."""
 
 
 class VideoError(FrameworkError, ValueError, RuntimeError):

@@ -189,7 +189,7 @@ class IntegerDraw:
 
 @attrs.frozen
 class NormalDraw:
-    """Normally distributed numbers, ``shape`` float32.
+    """Normally distributed float32 numbers, an array of the shape ``shape``.
 
     With ``stddev == 0`` nothing is drawn: all numbers are ``mean``.
 

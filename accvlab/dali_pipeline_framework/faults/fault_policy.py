@@ -48,8 +48,8 @@ class FaultPolicy:
             samples, with ``last_batch="partial"``. ``"replace"``: another sample takes its place.
         max_failed: Number of different samples that may fail on a rank; one more ends the run with a summary.
             Failed samples in a loaded state count, here and for ``max_failed_share``.
-        max_failed_share: Largest number of failed samples, divided by the number of delivered samples or by 1,000,
-            if fewer were delivered; in [0, 1].
+        max_failed_share: Largest share of failed samples in the delivered ones, in [0, 1]. The first 1,000
+            delivered samples count as 1,000.
         quarantine: File to which a line of JSON is added for each failed sample. If writing fails, e.g. on a full
             disk, an error is logged, and the loop goes on.
         exclude: Files written by ``quarantine``; their samples are handled like failed ones, untried. Not
@@ -279,7 +279,7 @@ class FailedSample:
         file: Where it comes from, as far as the provider knows (`DataProvider.describe_sample`).
         epoch: Epoch in which the failure was noticed first.
         batch: Batch of the epoch.
-        slot: Its number in the batch of this shard.
+        slot: Its place in the batch of this shard, from 0; not the slot in the total batch.
         substitute: Index of the sample that was delivered in its place; None if there was none.
         message: The full message of the failure, with the traceback.
     """

@@ -159,7 +159,7 @@ class DataLoader(TorchInterface):
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
             machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
         shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
-            ``"auto"``, or where `detect_shard` looks, e.g. ``"slurm"``. None: all. Not for inputs, which divide
+            ``"auto"``, or a source of `detect_shard`, e.g. ``"slurm"``. None: all. Not for inputs, which divide
             their samples among shards themselves.
         last_batch: Handling of a last batch that is not full, see `LastBatch`: ``"drop"``, ``"pad"``,
             ``"partial"`` or ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples
@@ -202,13 +202,14 @@ class DataLoader(TorchInterface):
             does not support the GPU.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next loop starts the
-    next epoch at once (or, after `set_epoch`, the epoch that was set), without prefetched batches.
+    next epoch at once (or, after `set_epoch`, the epoch that was set). Batches of the abandoned epoch that were
+    loaded ahead are thrown away.
 
     `state_dict` returns the position of the training loop, as a small value for JSON, the same on all ranks. A
     loader that loads this value resumes with the next batch, with any number of workers, on any number of shards,
     and with any batch size that the order allows.
 
-    Threads can share a loader: they take turns in calling ``next`` of a loop, each batch goes to one of them, and
+    Threads can share a loader: several may call ``next`` of a loop at once, and each batch goes to one of them;
     `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a
     `ClosedError`.
 
@@ -225,7 +226,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that made the loader, for pictures of its batches; None for other loaders."""
+    """Settings of the recipe of driving data that made the loader, for pictures of its batches; else None."""
 
     _was_prepared = False  # by Accelerate
 

@@ -106,9 +106,9 @@ class LoaderReport:
         loop: Seconds in each stage of the loop: its own ``work``, and the stages of ``next``.
         workers: Seconds in each stage of loading these batches, of all workers together.
         steps: Seconds in each step on arrays. Their sum, with random draws, is the stage ``"steps on arrays"``.
-        cores: Numbers of cores: ``"usable"`` for this rank, by affinity, CPU quota, and the ranks on this machine;
-            ``"free"``, kept busy neither by this loader nor by another program; busy with ``"loading"`` (in
-            workers, in actors, or here); and busy with ``"this process"``: the loop, the graph, other threads.
+        cores: Numbers of cores. ``"usable"``: by this rank (affinity, CPU quota, divided by the ranks on this
+            machine). ``"free"``: kept busy by nobody. ``"loading"``: busy with loading, in workers, actors or
+            here. ``"this process"``: busy with the loop, the graph and other threads.
         num_workers: Worker processes, or actors.
         most_workers: Number of usable cores: with more worker processes, the loader warns. 1 for an iterable,
             which has a single worker.

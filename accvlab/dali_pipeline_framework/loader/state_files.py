@@ -20,7 +20,8 @@ def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
     """Write the state of a loader to a file, as JSON.
 
     The file is replaced as a whole once the new content is on the disk: after a crash or a loss of power, it holds
-    the old state or the new one. Several ranks may write to the same file, since they have the same state.
+    the old state or the new one. Several ranks may write to the same file, if they have the same state
+    (see `DataLoader.state_dict`).
 
     Args:
         loader: The loader.

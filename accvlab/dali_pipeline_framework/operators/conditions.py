@@ -208,8 +208,8 @@ _TOKENS = re.compile(
 class Lexer:
     """Iterator over the tokens of a text.
 
-    Numbers are digits with at most one dot, names are letters, digits and ``_``, ``and``, ``or`` and ``not`` are
-    keywords; white space separates.
+    Numbers are digits with at most one dot; names are letters, digits and ``_``. The words ``and``, ``or`` and
+    ``not`` are keywords. White space separates.
 
     Example:
         >>> lexer = Lexer("a >= -2")
@@ -273,7 +273,7 @@ class Parser:
         self._is_used = False
 
     def parse(self) -> Assignment:
-        """Parse the text, once.
+        """Parse the text. A second call is an error.
 
         Raises:
             SettingError: The text is not of the grammar; it is also a ValueError, and names the position.

@@ -286,9 +286,9 @@ class PipelineDefinition:
                 - ``seed``: by default 0; also the seed of the draws of steps. DALI's operators get another one,
                   derived from it, on each shard but the first.
                 - ``decoder_options``: settings of all decoding of images on the GPU, a dict: ``hw_decoder_load``
-                  (a value other than 0.65 at a step overrides it), and ``preallocate_height_hint`` and
-                  ``preallocate_width_hint``, the largest size in pixels, for which the hardware decoder takes its
-                  memory at the start.
+                  (a step's own value overrides it, unless it is the default, 0.65), and
+                  ``preallocate_height_hint`` and ``preallocate_width_hint``, the largest size in pixels, for
+                  which the hardware decoder takes its memory at the start.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.

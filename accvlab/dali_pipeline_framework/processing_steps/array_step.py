@@ -52,8 +52,8 @@ class ArrayStep(PipelineStepBase):
     overrides `format_after`; results must have the declared types.
 
     Attributes:
-        only_in_workers: Whether the step cannot be part of a graph, so that it cannot follow a step of operators:
-            it opens files, say, or takes much time, which it should not take in the process of the loop.
+        only_in_workers: True (the default) for a step that runs in the workers only, and so cannot follow a step
+            of operators, e.g. since it opens files or takes much time. False: it may run in a graph, too.
 
     Example::
 

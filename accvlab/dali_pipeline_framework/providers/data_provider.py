@@ -37,7 +37,7 @@ class Finding:
 
     Attributes:
         rule: The rule, as a sentence.
-        figure: Line of the report; empty if there is nothing to measure.
+        figure: The measured value, as a line of what `check_provider` returns; empty if nothing is measured.
         problems: Problems, each with a remedy.
     """
 
@@ -194,7 +194,7 @@ class DataProvider(ABC):
         """Cut frames of an encoded video out as one file, for `Windows`.
 
         Args:
-            path: Path of a field whose values are the bytes of a video: in each sample, a file with its frame.
+            path: Path of a field that has, in each sample, the bytes of a video file with the frame of the sample.
             samples: ``(n, T)`` samples; each row is of one sequence, and becomes a file. With ``n`` of 0, the call
                 only finds out whether the provider can cut.
 

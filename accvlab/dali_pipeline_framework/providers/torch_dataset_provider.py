@@ -56,8 +56,8 @@ class TorchDatasetProvider(BlueprintProvider):
     Decoding and augmentation in the data set run as before, in the worker processes. Random numbers that it draws
     from the global generators of Python (``random``), NumPy (``np.random``) and PyTorch (on the CPU) depend on
     seed, epoch and sample only, since a loader seeds these generators before each item. Only if the data set has
-    ``__getitems__``, the loader seeds them once per batch, and the numbers depend on the batch as well. Without a
-    loader they are not changed.
+    ``__getitems__``, the loader seeds them once per batch, and the numbers depend on the batch as well. Without
+    a loader the generators are not seeded.
 
     Example:
         >>> items = [{"image": np.zeros((4, 6, 3), np.uint8), "boxes": np.ones((2, 4), np.float32), "name": "a"}]

@@ -183,8 +183,8 @@ class Windows(BlueprintProvider):
 
         Raises:
             SettingError: An argument is out of its range or does not go with another one, there is no such field,
-                or there are no times; frames are equally spaced, and an offset is between two of them; all offsets
-                but 0 are longer than the sequences; or no moment has a full window.
+                or there are no times. An offset is between two frames that are equally spaced; all offsets but 0
+                are longer than the sequences; or no moment has a full window.
             DuplicateFieldError: A mask has the name of a field that exists.
         """
         instance(data_provider, "data_provider", DataProvider)

@@ -45,8 +45,9 @@ class ConcatDataProvider(DataProvider):
     provider; each sample is filled by its own provider. In detail:
 
     *   Mappings from labels to numbers (`SampleDataGroup.add_data_field`) may differ between providers, e.g.
-        ``{"car": 1}`` and ``{"vehicle.car": 1}``. But a label that is in several of them must have the same number
-        in each; so must the key None, which has the number of unlisted labels. Make sure yourself that different
+        ``{"car": 1}`` and ``{"vehicle.car": 1}``. But a label that is in several of
+        them must have the same number in each. The same holds for the key None, whose number stands for all labels
+        that are not listed. Make sure yourself that different
         labels with the same number mean the same. A provider without a mapping delivers numbers, which stay as
         they are.
     * Numbers of dimensions must agree where several providers declare them; samples are checked against the
@@ -117,7 +118,7 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the first provider, with the properties of images that all providers declare."""
+        """Blueprint of the first provider; of its properties of images, those that all providers share."""
         blueprint, *others = map(blueprint_of, self.providers)
         format = blueprint.format
         leaves = zip(format.flat_leaves, *(other.format.flat_leaves for other in others), strict=True)

@@ -50,8 +50,9 @@ class ImageContent:
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". This is a statement of the
             format; the data may lack the layout that DALI keeps with them.
         codecs: Kinds of the videos in the field, see `VideoIndex.kind`, e.g. ``("h264 yuv420p bt709",)``: codec,
-            pixel format, and color matrix. BT.601 is not named, unless streams state no matrix and are converted
-            by it where players assume BT.709 (``bt601``). Empty for images, and for unknown codecs.
+            pixel format, and color matrix. BT.601 is left out, with one exception: ``bt601`` where streams state
+            no matrix and are converted by it, although players would assume BT.709. Empty for images, and for
+            unknown codecs.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout.

@@ -91,8 +91,8 @@ class IterableBase(InputBase):
     """An input that delivers whole batches and may keep a state.
 
     It runs in exactly one worker process; prefer a callable (`CallableBase`) where several workers should
-    load. Its ``length`` counts batches. With a spawned worker it is pickled before its first use: create objects
-    that cannot be pickled in the first call of ``__next__``.
+    load. If it has a ``length``, that is the number of batches. With a spawned worker it is pickled before its
+    first use: create objects that cannot be pickled in the first call of ``__next__``.
 
     Attributes:
         current_sample_indices: Indices in the data set of the batch last requested, or None if they are not

@@ -63,8 +63,8 @@ class SamplerInputCallable(PlannedInput):
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             context_name: Name of a group that is added to each sample and holds its place: the fields of
-                `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame as int64; is_first, is_last,
-                is_padding as bool). None: no such group.
+                `SamplePlace` but ``visit`` (epoch, batch, slot, sample_index, sequence, frame as int64;
+                is_first, is_last, is_padding as bool). None: no such group.
 
         Raises:
             SettingError: An argument is out of its range, the data set is empty, or the batches of the sampler

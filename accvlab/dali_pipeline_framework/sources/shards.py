@@ -84,9 +84,9 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
     ``"jax"``         ``jax.distributed``, where the program has imported and initialised it
     ================  ==================================================================================
 
-    Sources closer to the program come first: SLURM may start ``torchrun`` and ``mpirun``, and its variables then
-    count launchers, not ranks. SLURM counts only for tasks that ``srun`` started; a batch script, which has the
-    variables too, is a single process. Neither torch nor JAX is imported.
+    Launchers come before what may have started them: SLURM may start ``torchrun`` and ``mpirun``, and its
+    variables then count launchers, not ranks. SLURM counts only for tasks that ``srun`` started; a batch script,
+    which has the variables too, is a single process. Neither torch nor JAX is imported.
 
     With tensor, pipeline or context parallelism, ranks are not shards: peers need the same samples. Take the shard
     from the mesh then, ``shard=(mesh.get_local_rank("dp"), mesh["dp"].size())``.

@@ -412,7 +412,7 @@ class VideoStreamDecoder:
                     self._take_size(frame)
 
     def fetch(self, key_pts: int, last_pts: int, num_delayed: int) -> None:
-        """Request the bytes of the packets from a key frame to a frame at once, where the container lists them.
+        """Request at once the packets from a key frame to a given frame, if the container lists its packets.
 
         Args:
             key_pts: Time of the key frame.

@@ -96,7 +96,7 @@ class VideoIndex:
             file was indexed, but e.g. bytes.
         pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty if it is not known.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
-        hides_frames: Whether DALI numbers the frames differently on a GPU: where frames are interlaced, and where
+        hides_frames: Whether DALI numbers the frames differently on a GPU. It does if frames are interlaced, or if
             some pictures have no packet of their own that shows them. In VP8, VP9 and AV1, a picture may serve as
             a reference only, or be shown by a later packet.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). Frames are delivered as

@@ -199,8 +199,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
           [recording number: INT32  ()]
 
     **Access.** Any frame is found exactly, also between B-frames and at a variable rate; see `VideoIndex`. The
-    index is made once, here. A worker decodes from the last key frame before a frame, or continues in an open
-    decoder whose position is before it.
+    index is made once, here; ``missing_frames`` lists the missing frames of cameras. A worker decodes from the
+    last key frame before a frame, or continues in an open decoder whose position is before it.
 
     **Streaming.** With `StreamingSequenceSampler` over `sequence_lengths`, each slot plays its video, or the
     windows of it, in its own decoder, and each frame is decoded once. That holds for one worker: with several, any

@@ -245,11 +245,11 @@ class ArgoverseProvider(DrivingProvider):
         <log>/sensors/cameras/ring_front_center/315966265259836000.jpg, ...
         <log>/sensors/lidar/315966265360032000.feather
 
-    One sample per lidar record (or, without lidar, per time that has boxes), as `DrivingProvider` has them. The
-    reference frame is the vehicle's, also for the points, as they are published. A frame has, from each
-    camera, the image nearest in time, within the tolerance; the motion of the vehicle between the two times is
-    in ``camera_from_reference``. Velocities are not known; ``num_lidar_points`` is ``num_interior_pts``. No matrix
-    contains the distortion of a lens.
+    One sample per lidar record (per time that has boxes, if the log has no lidar), as `DrivingProvider` has
+    them. The reference frame is the vehicle's, also for the points, as they are published. A frame has, from
+    each camera, the image nearest in time, within the tolerance; the motion of the vehicle between the two times
+    is in ``camera_from_reference``. Velocities are not known; ``num_lidar_points`` is ``num_interior_pts``. No
+    matrix contains the distortion of a lens.
 
     Example::
 

@@ -575,8 +575,8 @@ class ArrowLogProvider(DrivingProvider):
     - The reference frame, also of lidar points, is the vehicle's: that of the IMU, as py123d places it (mostly at
       the rear axle). The pose of the vehicle at a frame is interpolated between the two poses nearest in time.
     - Images are stored as JPEG or PNG files in cells of the table (delivered as they are, from the mapped file),
-      as paths (in ``sensor_root``) or as an MP4 file of the log (delivered decoded). Cameras of a sample must be
-      all encoded, or all videos.
+      as paths (in ``sensor_root``) or as an MP4 file of the log (delivered as ``images`` says). The cameras
+      of a sample must all be stored as image files, or all as videos.
     - ``intrinsics`` of fisheye cameras are accurate around the optical axis, and no matrix has distortion;
       ``origin["camera_models"]`` has the models of the files.
     - Boxes are stored in the world, at times of their own; they are moved into the frame of the vehicle at the

@@ -125,9 +125,10 @@ class ImageAugmentation:
     Attributes:
         output_hw: ``final_dim``: height and width of the output.
         scale_range: ``resize_lim``: least and greatest factor, pixels of the output per pixel of the file. None:
-            the factor that fills the output, as in evaluation. The defaults of recipes (StreamPETR, SparseDrive,
-            Sparse4D, BEVFusion) come from the published configurations, for images of 1600 x 900: for 800 x 450,
-            double them. Images that leave more than 15 % of the output black on average are refused.
+            the factor that fills the output, as `for_evaluation` has it. The defaults of recipes (StreamPETR,
+            SparseDrive, Sparse4D, BEVFusion) come from the published configurations, for images of 1600 x 900:
+            for 800 x 450, double them. Images that leave more than 15 % of the output black on average are
+            refused.
         bottom_crop_range: ``bot_pct_lim``: least and greatest part of the height that is left out at the bottom.
         crop_x_range: Least and greatest place of the crop in x; 0 is the left end, 1 the right end.
         flip_prob: Probability that an image is mirrored.
@@ -160,7 +161,7 @@ class ImageAugmentation:
         )
 
     def with_output(self, output_hw: Sequence[int]) -> ImageAugmentation:
-        """Get the same for another size of the output; with its aspect ratio, the same part of images is seen.
+        """Get the same for another size of the output. If the aspect ratio stays, so does the part of the images.
 
         The factors of ``scale_range`` grow like the width or the height of the output, whichever grows more.
         """

@@ -94,7 +94,7 @@ class Steering(LightningModule):
 
 
 class NextEpoch(Callback):
-    """Makes a Trainer that continues from the last step of an epoch count the next one.
+    """If a Trainer continues from the last step of an epoch, has it begin the next epoch.
 
     Lightning 2.6 takes the next epoch for the rest of the one before. This shows only when the Trainer resumes
     again, in the middle of the next epoch: then it counts the batches of that whole epoch again.

@@ -555,7 +555,7 @@ class AffineTransformer(ResamplingStep):
             image_field_names: Name or names of the images.
             image_hw_field_names: Name or names of fields with the size of the images. They are needed where no
                 images are transformed.
-            projection_matrix_field_names: Name or names of projection matrices, or intrinsics.
+            projection_matrix_field_names: Name or names of projection matrices, or intrinsics; None for none.
             point_field_names: Name or names of points.
             transformation_steps: Transformations of the viewport, in this order.
             transform_image_on_gpu: Whether images are transformed on the GPU, in a pipeline that has one.
@@ -567,8 +567,8 @@ class AffineTransformer(ResamplingStep):
             key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
-            SettingError: There are neither images nor sizes; mode and anchor do not fit; a shift step comes after
-                a rotation or shearing; an argument is not of its form.
+            SettingError: There are neither images nor sizes; mode and anchor do not fit; a step that shifts
+                to or inside the original image comes after a rotation or shearing; an argument is not of its form.
         """
         super().__init__(
             image_field_names,

@@ -566,11 +566,10 @@ class ImageResizer(ResamplingStep):
             reduced_decoding: Whether JPEG files may be decoded at a half, a quarter or an eighth of their size, as
                 long as the decoded image has at least one pixel for each pixel of the output: cheaper, and
                 smoother where images are made much smaller. Such a step runs on arrays only, not in a graph.
-            **fields: `PixelFields`, by name: ``hw_names``, ``projection_names``, ``point_names``, ``box_names``
-                and ``mask_names``, name or names of other fields to change (projection matrices by default:
-                ``intrinsics``, if the sample has such fields; a warning names others next to the images); and
-                ``on_gpu``, True by default: whether a pipeline that has a GPU changes images there, or False to
-                leave them on their device.
+            **fields: Other fields that follow the pixels, by their names: ``hw_names``, ``projection_names``,
+                ``point_names``, ``box_names`` and ``mask_names``. Without ``projection_names``, ``intrinsics``
+                follow, if there are any; a warning names other matrices next to the images. And ``on_gpu``: a
+                pipeline that has a GPU changes images there (True, the default), or where they are (False).
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
@@ -619,11 +618,10 @@ class HorizontalFlipper(ImageTransformStep):
             image_names: Name or names of the images; None where there are only size fields.
             prob: Probability that a sample is mirrored, in [0, 1].
             key: Scope in which the draws are constant, see `UniformDraw`.
-            **fields: `PixelFields`, by name: ``hw_names``, ``projection_names``, ``point_names``, ``box_names``
-                and ``mask_names``, name or names of other fields to change (projection matrices by default:
-                ``intrinsics``, if the sample has such fields; a warning names others next to the images); and
-                ``on_gpu``, True by default: whether a pipeline that has a GPU changes images there, or False to
-                leave them on their device.
+            **fields: Other fields that follow the pixels, by their names: ``hw_names``, ``projection_names``,
+                ``point_names``, ``box_names`` and ``mask_names``. Without ``projection_names``, ``intrinsics``
+                follow, if there are any; a warning names other matrices next to the images. And ``on_gpu``: a
+                pipeline that has a GPU changes images there (True, the default), or where they are (False).
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.

@@ -58,17 +58,16 @@ class PhotoMetricDistorter(PixelStep):
         swap         output channel k is input channel permutation[k], each permutation equally probable
 
     All of it is one gain and offset, and one 3 x 3 matrix: ``clamp(M clamp(g (x + delta)))``. For float32 this is
-    exact: a contrast after hue, or below 1, needs no clamp before ``M``, so its factor is multiplied into it.
+    exact: where contrast comes after hue, or is below 1, no clamp is needed, and its factor is part of ``M``.
     uint8 images are rounded after the gain and offset, and after the matrix, so the result is within 0.5 gray
     levels of the exact one where only one of them happens, and within ``0.5 + 0.5 r`` where both do; ``r``, the
     greatest sum of the magnitudes of a row of ``M``, is 1 without saturation and hue, and 2 with a saturation of
     1.5. What cannot happen (probability 0, or a range that changes nothing) is left out.
 
-    Cost on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
-    saturation, hue or swap may occur (``fn.coord_transform``; about the same as one ``fn.hsv``). float32 images
-    take up to twice as long. On arrays: at most 4 ms for uint8, and only for the parts that are drawn; with
-    saturation, hue or swap a level may differ by 1. Distort before images are normalized, and after they are made
-    smaller.
+    In the graph of the CPU, saturation, hue and swap take ten times as long as brightness and contrast, also for
+    images for which they are not drawn (``fn.coord_transform``; about the same as one ``fn.hsv``). On arrays, only
+    the parts that are drawn take time; with saturation, hue or swap a level may differ by 1. Distort before images
+    are normalized, and after they are made smaller.
 
     Example:
         >>> step = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], key="rig")

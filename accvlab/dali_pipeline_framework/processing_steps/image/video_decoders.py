@@ -66,8 +66,8 @@ class VideoDecoder(PixelStep):
                 the fields; else in the workers. ``"gpu"``: on the GPU, if the graph has one, whatever the codec.
                 ``"cpu"``: in the workers. Without a GPU, the graph can decode VP8, VP9 and MJPEG: with
                 ``with_run("graph")``; or, unless ``device`` is ``"cpu"``, with ``run="graph"`` of the loader.
-            colors: ``"stream"`` for colors as the streams state, and as the provider of the field converts streams
-                that state none; ``"dali"`` for BT.601 whatever they state, see `FrameConverter`.
+            colors: ``"stream"``: by the matrix that a stream states; a stream that states none is converted as by
+                the provider of the field. ``"dali"``: by BT.601, whatever is stated, see `FrameConverter`.
 
         Raises:
             SettingError: ``device`` or ``colors`` is something else.

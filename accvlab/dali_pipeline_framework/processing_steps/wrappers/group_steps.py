@@ -225,7 +225,7 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
 
 
 def for_each(name_of_arrays_to_apply_to: Name, processing_step_to_apply: PipelineStepBase) -> PipelineStepBase:
-    """Apply a step to each element of each array with a name: short for
+    """Apply a step to each element of each array of the given name: short for
     `DataGroupArrayWithNameElementsAppliedStep`.
 
     Example:

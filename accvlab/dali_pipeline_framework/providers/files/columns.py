@@ -130,7 +130,7 @@ class Columns:
             raise file_error(what, error) from error
 
     def require(self, checksum: str, what: str) -> None:
-        """Check that these are the columns that another process has opened, where they had the ``checksum``.
+        """Check that these columns have the ``checksum`` that they had when another process opened them.
 
         ``what`` names them in messages.
 

@@ -303,7 +303,8 @@ class FrameDataProvider(rigs.RigProviderBase):
           [frame number: INT32]               [path, timestamp]
                                             [recording, recording number, frame number]
 
-    The folders are listed once, here. Files are read in the workers.
+    The folders are listed once, here. Files are read in the workers. ``missing_frames`` lists the missing frames
+    of cameras.
 
     Example::
 

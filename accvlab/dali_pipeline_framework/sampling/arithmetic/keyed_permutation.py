@@ -19,11 +19,12 @@ class KeyedPermutation:
     """A permutation of ``0 .. size-1``, chosen by a key; needs no memory and no preparation.
 
     A Feistel network on pairs: item ``i`` is written as ``(i // b, i % b)`` with ``a * b >= size`` and ``a`` and
-    ``b`` about the square root of it. In each round a keyed hash of one half (a sum, a product, and the middle
-    bits of its square) is added to the other half, modulo its range, which can be undone, so different items
-    stay different. An item that lands in ``[size, a * b)`` is sent through again until it lands below ``size``
-    (cycle walking); that is rare, since ``a * b - size < a``. See Black and Rogaway, "Ciphers with arbitrary
-    finite domains" (2002), method 3. Up to 512 items are sorted by random numbers instead.
+    ``b`` about the square root of it. In each round, a keyed hash of one half is added to the other half, modulo
+    the range of that other half. This can be undone, so different items stay different. (The hash: a sum, a
+    product, and the middle bits of the square of that.) An item that lands in ``[size, a * b)`` is sent through
+    again until it lands below ``size`` (cycle walking); that is rare, since ``a * b - size < a``. See Black and
+    Rogaway, "Ciphers with arbitrary finite domains" (2002), method 3. Up to 512 items are sorted by random
+    numbers instead.
     """
 
     def __init__(self, size: int, key: int) -> None:

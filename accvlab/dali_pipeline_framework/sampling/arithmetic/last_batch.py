@@ -19,7 +19,7 @@ LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
 ===============  =====================================  ============================================  =========
 value            single samples                         streams of sequences                          ranks
 ===============  =====================================  ============================================  =========
-``"drop"``       they are dropped                       the epoch ends when the first slot has no     equal
+``"drop"``       they are dropped                       the epoch ends as soon as a slot has no       equal
                                                         more frames; the frames left in other slots
                                                         are dropped
 ``"pad"``        the last sample is repeated, marked    slots without more frames repeat their last   equal

@@ -36,8 +36,8 @@ class FileReader(ReaderInput):
             **arguments: Arguments of ``fn.readers.file``.
 
         Raises:
-            SettingError: An argument is unknown; not exactly one of ``file_root`` alone, ``file_list`` and
-                ``files`` is given; a folder or list is missing; or a file is a pipe or the like.
+            SettingError: An argument is unknown; files are not named in exactly one way (``file_root`` alone,
+                ``file_list``, ``files``); a folder or list is missing; or a file is a pipe or the like.
             FileError: A folder or list cannot be read.
         """
         self.fields = (

@@ -72,10 +72,10 @@ class DrivingProvider(DataProvider):
             status                   FLOAT64 (10,)     `ego_status`
             vehicle_size             FLOAT64 (6,)      `vehicle_size`: length, width, height, rear axle to
                                                        center, wheelbase, track width, meters
-            future_positions         FLOAT (T, 3)      origin of the reference frame in the T following frames
+            future_positions         FLOAT (T, 3)      where its origin is in the T following samples
             is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
         ego_history, ego_future
-            positions                FLOAT (T, 3)      of the vehicle in its own frame at the time of the frame
+            positions                FLOAT (T, 3)      of the vehicle, in its axes at the time of the sample
             rotations                FLOAT (T, 3, 3)   from its axes at T times to those of the sample
             times                    FLOAT64 (T,)      seconds from the frame
         cameras[0..C-1]
@@ -501,8 +501,9 @@ class DrivingProvider(DataProvider):
             categories that have a name; no object occurs twice in a frame. The boxes that 2D boxes belong to are
             in front of the camera.
 
-        Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. Each rule has a number in the
-        report, and finds nothing where there is too little to judge, such as fewer than eight boxes:
+        Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. The text that
+        `check_provider` returns has a measured value for each rule. A rule finds nothing where there is too little
+        to judge, such as fewer than eight boxes:
 
         *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
             unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or

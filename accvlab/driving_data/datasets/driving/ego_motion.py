@@ -15,7 +15,7 @@ from .array_types import Array, Float64, Int64
 class SmoothTrajectory:
     """Where the vehicle is at any time: on a cubic spline through its known places, turning evenly between them.
 
-    The second derivative of the spline is continuous; at the second and the last but one time, so is the third
+    The second derivative of the spline is continuous everywhere, the third at ``times[1]`` and ``times[-2]``
     ("not a knot"; C. de Boor, A Practical Guide to Splines, chapter IV).
 
     Attributes:

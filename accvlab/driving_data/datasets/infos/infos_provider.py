@@ -51,7 +51,7 @@ class InfosProvider(DrivingProvider):
       token, a scene has the token of its first frame as its name.
     - **Files.** A path is looked for below ``data_root``, then without its first part, its first two, and so on;
       then as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute.
-      For each folder in the paths of requested files, only some of its files are looked for.
+      Where a folder lies is found by a few of the requested files in it.
     - **Times** are microseconds in ``infos`` and seconds in ``data_list``.
     - **Velocities** are known along x and y; along z they count as 0.
     - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and

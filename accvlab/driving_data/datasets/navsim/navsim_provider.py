@@ -50,8 +50,8 @@ class NavsimSettings(TypedDict, total=False):
 class NavsimProvider(DrivingProvider):
     """Scenes of NAVSIM, one per sample: what an agent gets at its current frame, and where the vehicle went next.
 
-    Samples have the fields of `DrivingProvider` at the current frame, with the log as their scene, and the fields
-    below, of H frames of history, which end with the current one, and F future ones::
+    Samples have the fields of `DrivingProvider` at the current frame; their ``scene`` is the name of the log. They
+    also have the fields below, of H frames of history, which end with the current one, and of F future frames::
 
         cameras[...]
             distortion               FLOAT64 (5,)      k1, k2, p1, p2, k3; images are as the camera took them

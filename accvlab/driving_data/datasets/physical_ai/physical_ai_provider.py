@@ -103,7 +103,7 @@ class PhysicalAiProvider(DrivingProvider):
             moments: When there are samples; None for the frames of the reference camera.
             reference_camera: The camera whose frames are the samples; None for the wide front camera, or else the
                 first.
-            stride: Every how many-th frame is a sample.
+            stride: Every ``stride``-th frame of the reference camera is a sample.
             layout: Names of the files; None for those of the published files, packed or unpacked.
             storage_options: Arguments of the remote file system.
             **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
