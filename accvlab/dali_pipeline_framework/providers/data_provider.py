@@ -37,7 +37,7 @@ class Finding:
 
     Attributes:
         rule: The rule, as a sentence.
-        figure: The measured value, as a line of what `check_provider` returns; empty if nothing is measured.
+        figure: The measured value, as a line of what ``check_provider`` returns; empty if nothing is measured.
         problems: Problems, each with a remedy.
     """
 

@@ -501,9 +501,9 @@ class DrivingProvider(DataProvider):
             categories that have a name; no object occurs twice in a frame. The boxes that 2D boxes belong to are
             in front of the camera.
 
-        Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. The text that
-        `check_provider` returns has a measured value for each rule. A rule finds nothing where there is too little
-        to judge, such as fewer than eight boxes:
+        Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. The text of
+        ``check_provider`` has a measured value for each rule. A rule finds nothing where there is too little to
+        judge, such as fewer than eight boxes:
 
         *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
             unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or
