@@ -126,10 +126,10 @@ class Windows(BlueprintProvider):
 
     **In seconds**, ``take="nearest"`` takes the frame nearest to each time (of two the earlier), ``"last"`` the
     last one not after it; the frame must be within ``tolerance_s``. Fields with times of their own, such as
-    cameras that are not synchronous, are searched by these (`DataProvider.frame_times_s`). A time between the
-    first and last frame where no frame is within the tolerance is an error when the sample is loaded;
-    ``testing.check_provider`` finds all of these. With ``edges="drop"`` such moments are left out, and counted in
-    the log.
+    cameras that are not synchronous, are searched by these (`DataProvider.frame_times_s`). If no frame is
+    within the tolerance of a time between the first and last frame, the moment is left out and counted in the log
+    with ``edges="drop"``, and an error when the sample is loaded with ``edges="repeat"``, of which
+    ``testing.check_provider`` finds all.
 
     Only the frames that are needed are loaded, each only with the fields that need it, where the wrapped provider
     can do that (`DataProvider.load_fields`); samples of a batch whose windows overlap share them. Other public

@@ -496,8 +496,8 @@ class VideoStreamInput(NativeInput):
         """Put a video into the queue; from any thread, before and while the loop runs.
 
         Args:
-            video: Path of a file, which is opened when its turn comes, or the encoded bytes: ``bytes``, or another
-                buffer or an ``(N,)`` uint8 array, which is copied.
+            video: Path of a file, which is indexed now and opened again when its turn comes, or the encoded
+                bytes: ``bytes``, or another buffer or an ``(N,)`` uint8 array, which is copied.
             name: Name of the video in messages; None for its path.
 
         Returns:

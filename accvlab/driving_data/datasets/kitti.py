@@ -464,8 +464,8 @@ class KittiTrackingProvider(DrivingProvider):
         image_02/0000/000000.png, image_03/0000/..., velodyne/0000/000000.bin
 
     Samples are as `DrivingProvider` has them. A sequence has as many frames as ``oxts`` has lines; without poses,
-    it ends at the last file of the requested sensors. Each frame needs the requested images; the published data
-    have no points for some frames.
+    it ends at the last file of the requested sensors. Each frame needs the requested images; one without a
+    file of points, as some of the published ones, has (0, K) points.
     KITTI has no times here: frames are 0.1 s apart. The lidar is the base; the vehicle is the IMU, and the world
     has x to the east, y to the north, z up, with the IMU at the start of the sequence as its origin.
 

@@ -10,7 +10,7 @@ from support.scripts import run_script
 
 # How many interrupts, by start method.
 QUICK = {"fork": 6, "forkserver": 3}
-WIDE = {"fork": 500, "spawn": 50, "forkserver": 100}
+WIDE = {"fork": 400, "spawn": 50, "forkserver": 50}
 
 
 @pytest.mark.timeout(600)
