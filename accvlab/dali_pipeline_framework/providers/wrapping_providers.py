@@ -45,11 +45,10 @@ class ConcatDataProvider(DataProvider):
     provider; each sample is filled by its own provider. In detail:
 
     *   Mappings from labels to numbers (`SampleDataGroup.add_data_field`) may differ between providers, e.g.
-        ``{"car": 1}`` and ``{"vehicle.car": 1}``. But a label that is in several of
-        them must have the same number in each. The same holds for the key None, whose number stands for all labels
-        that are not listed. Make sure yourself that different
-        labels with the same number mean the same. A provider without a mapping delivers numbers, which stay as
-        they are.
+        ``{"car": 1}`` and ``{"vehicle.car": 1}``. But a label that is in several of them must have the same
+        number in each. The same holds for the key None, whose number is that of all labels that are not listed.
+        Make sure yourself that different labels with the same number mean the same. A provider without a mapping
+        delivers numbers, which stay as they are.
     * Numbers of dimensions must agree where several providers declare them; samples are checked against the
       number that the first provider declares.
 

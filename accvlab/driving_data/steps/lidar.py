@@ -98,7 +98,7 @@ class LidarSweepAggregator(ArrayStep):
             selection: ``"newest"``, or ``"drawn"``: at random among the existing sweeps, if there are more than
                 ``num_sweeps``.
             num_candidates: Number of newest sweeps of the sample that may be used; None for all.
-            frame: Coordinates of the joined points: ``"lidar"``, those of the sensor at the time of the frame; or
+            frame: Coordinates of the joined points: ``"lidar"``, the sensor's at the time of the frame; or
                 ``"reference"``, where the matrix of the frame becomes the identity.
             point_name: Name of the points in each group.
             matrix_name: Name of the matrix in each group.

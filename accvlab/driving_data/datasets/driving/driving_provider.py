@@ -72,11 +72,11 @@ class DrivingProvider(DataProvider):
             status                   FLOAT64 (10,)     `ego_status`
             vehicle_size             FLOAT64 (6,)      `vehicle_size`: length, width, height, rear axle to
                                                        center, wheelbase, track width, meters
-            future_positions         FLOAT (T, 3)      where its origin is in the T following samples
+            future_positions         FLOAT (T, 3)      origin of the reference frame at T following samples
             is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
         ego_history, ego_future
             positions                FLOAT (T, 3)      of the vehicle, in its axes at the time of the sample
-            rotations                FLOAT (T, 3, 3)   from its axes at T times to those of the sample
+            rotations                FLOAT (T, 3, 3)   from its axes at T times to its axes at the sample
             times                    FLOAT64 (T,)      seconds from the frame
         cameras[0..C-1]
             image                    UINT8 (num_bytes,)  a file; of videos (H, W, 3), RGB
