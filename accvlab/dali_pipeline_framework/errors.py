@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All errors that this package raises on purpose.
 
-Each class also derives from the builtin exception that code written for accvlab catches in the same
+Each class also derives from the builtin exception that code for the published accvlab catches in the same
 situation, so ``except KeyError`` and the like keep working::
 
     FrameworkError
@@ -29,7 +29,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── TooManyFailedError       (RuntimeError)                   more samples have failed than allowed
     ├── QuarantineError          (ValueError)                     a list of failed samples cannot be used
     ├── StateError               (ValueError)                     the state of a loader cannot be used
-    ├── FileError                (OSError)                        a file or folder of a data set cannot be read
+    ├── FileError                (OSError)                        a file or folder cannot be read or written
     ├── VideoError               (ValueError, RuntimeError)       a file is not a video, or is damaged
     ├── NothingFedError          (RuntimeError)                   an input has delivered all that it was fed
     ├── ClosedError              (RuntimeError)                   the pipeline, iterator or stream was closed
@@ -107,7 +107,8 @@ class FormatProblem:
         message: The rule, the value that was got, and a remedy.
         path: The field, as a tuple of names; None for a problem of several fields.
         step: The processing step that found it; None if it is not known.
-        error_type: Exception class by which ``except`` clauses catch this problem.
+        error_type: Class that the raised `FormatError` also has because of this problem, so that ``except`` of
+            this class catches it.
     """
 
     message: str

@@ -14,7 +14,7 @@ from gpu_checks import CHECKS, Check
 from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 IN_PROCESS = [check for check in CHECKS if check.__name__ not in ("environment", "tests")]
-QUICK = ("pixels", "memory")
+QUICK = ("pixels",)
 
 
 @pytest.fixture(autouse=True)
@@ -91,11 +91,12 @@ def test_an_error_is_a_problem_and_a_missing_package_is_not(tmp_path: Path) -> N
 # --- with a driver that only says that there is a GPU ---------------------------------------------------------
 
 
+@pytest.mark.wide
 @needs_compiler
 @pytest.mark.parametrize(
     ("driver_cuda", "why"),
     [
-        pytest.param(13000, "PyTorch .* is built without CUDA: install one with it", marks=pytest.mark.wide),
+        (13000, "PyTorch .* is built without CUDA: install one with it"),
         (11080, "nvidia-dali-cuda120 needs a driver for CUDA 12, and this one is for 11.8: update it"),
     ],
 )

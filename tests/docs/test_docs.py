@@ -47,7 +47,7 @@ def _id(page):
 
 
 # The way of a newcomer; the code of the other pages runs in a wide run.
-QUICK = {"README.md", "CONTRIBUTING.md", "quickstart.md"}
+QUICK = {"README.md", "quickstart.md"}
 SHARING_A_PROCESS = [page for page in PAGES_WITH_CODE if page.name not in WITH_OWN_PROCESS]
 
 

@@ -12,7 +12,7 @@ from driving_scenes import (
 )
 from driving_scenes.generation import draw_sequence_lengths
 
-SMALL = {"num_sequences": 3, "frames_per_sequence": (2, 5), "image_hw": (64, 112), "seed": 3}
+SMALL = {"num_sequences": 2, "frames_per_sequence": (2, 3), "image_hw": (64, 112), "seed": 3}
 
 
 @pytest.fixture(scope="module")

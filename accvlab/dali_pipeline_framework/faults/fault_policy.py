@@ -48,8 +48,8 @@ class FaultPolicy:
             samples, with ``last_batch="partial"``. ``"replace"``: another sample takes its place.
         max_failed: Number of different samples that may fail on a rank; one more ends the run with a summary.
             Failed samples in a loaded state count, here and for ``max_failed_share``.
-        max_failed_share: Largest share of failed samples in the delivered ones, in [0, 1]. The first 1,000
-            delivered samples count as 1,000.
+        max_failed_share: Largest share of failed samples in the delivered ones, in [0, 1]. Until 1,000
+            samples are delivered, the share is computed as if 1,000 were.
         quarantine: File to which a line of JSON is added for each failed sample. If writing fails, e.g. on a full
             disk, an error is logged, and the loop goes on.
         exclude: Files written by ``quarantine``; their samples are handled like failed ones, untried. Not
@@ -131,7 +131,7 @@ class QuarantineEntry:
         file: Where it comes from, as far as the provider knows.
         reason: Why it failed.
         step: Where it failed: ``"loading"``, ``"checks"``, ``"steps"`` or ``"graph"``.
-        epoch: Epoch in which it failed; None if it was found otherwise.
+        epoch: Epoch in which it failed; None if no loop found it, e.g. in a line that a check or the user wrote.
         batch: Batch of the epoch.
         host: Name of the machine.
     """

@@ -177,7 +177,7 @@ class DataLoader(TorchInterface):
             ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
         post_process_func: Applied to each batch; its result is delivered.
         worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
-            sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
+            sample; not called with ``num_workers=0``. It must be picklable unless workers are forked.
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
         gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
@@ -226,7 +226,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe of driving data that made the loader, for pictures of its batches; else None."""
+    """Settings of the recipe for driving data that made this loader, for drawing its batches; None without one."""
 
     _was_prepared = False  # by Accelerate
 

@@ -120,16 +120,16 @@ class Windows(BlueprintProvider):
     provider. A moment is one sample, so any sampler gives the order. Clips of eight frames that do not overlap
     have the offsets ``range(8)`` and ``step=8``.
 
-    **Edges.** With ``edges="drop"``, moments without a full window are not samples; sequences end where moments
-    are left out. With ``edges="repeat"`` all moments are samples: an offset before the first or after the last
-    frame of the sequence gets this first or last frame, and is True in the mask of the field.
+    **Edges.** With ``edges="drop"``, moments without a full window are not samples; a sequence that loses moments
+    in its middle becomes two. With ``edges="repeat"`` all moments are samples: an offset before the first or after
+    the last frame of the sequence gets this first or last frame, and is True in the mask of the field.
 
     **In seconds**, ``take="nearest"`` takes the frame nearest to each time (of two the earlier), ``"last"`` the
     last one not after it; the frame must be within ``tolerance_s``. Fields with times of their own, such as
-    cameras that are not synchronous, are searched by these (`DataProvider.frame_times_s`). If no frame is
-    within the tolerance of a time between the first and last frame, the moment is left out and counted in the log
-    with ``edges="drop"``, and an error when the sample is loaded with ``edges="repeat"``, of which
-    ``testing.check_provider`` finds all.
+    cameras that are not synchronous, are searched by these (`DataProvider.frame_times_s`). Where frames are
+    missing in the middle of a sequence, a time can be without a frame within the tolerance. With ``edges="drop"``
+    such moments are left out, and the log says how many; with ``edges="repeat"`` loading the sample is an error
+    (``testing.check_provider`` finds all such samples).
 
     Only the frames that are needed are loaded, each only with the fields that need it, where the wrapped provider
     can do that (`DataProvider.load_fields`); samples of a batch whose windows overlap share them. Other public
@@ -167,8 +167,8 @@ class Windows(BlueprintProvider):
         Args:
             data_provider: The provider of the frames; it has ``sequence_lengths``.
             windows: Field -> its offsets, in the wanted order. A field is a name, which means all fields of that
-                name; a path as messages write it, without indices for all elements of an array
-                (``"cameras.image"``, ``"cameras[0].image"``); or a tuple of names. The most specific key counts.
+                name; a path as in messages (``"cameras[0].image"``, or without the index for all elements of the
+                array, ``"cameras.image"``); or a tuple of names. The most specific key counts.
             unit: Unit of the offsets: ``"frames"``, whole numbers, or ``"s"``, seconds.
             step: Frames from one moment of a sequence to the next, at least 1.
             edges: Handling of the ends of a sequence, ``"drop"`` or ``"repeat"``.
@@ -183,8 +183,8 @@ class Windows(BlueprintProvider):
 
         Raises:
             SettingError: An argument is out of its range or does not go with another one, there is no such field,
-                or there are no times. An offset is between two frames that are equally spaced; all offsets but 0
-                are longer than the sequences; or no moment has a full window.
+                or there are no times. Frames are equally spaced, and an offset in seconds falls between
+                two of them; all offsets but 0 are longer than the sequences; or no moment has a full window.
             DuplicateFieldError: A mask has the name of a field that exists.
         """
         instance(data_provider, "data_provider", DataProvider)

@@ -49,12 +49,12 @@ class ConcatDataProvider(DataProvider):
         number in each. The same holds for the key None, whose number is that of all labels that are not listed.
         Make sure yourself that different labels with the same number mean the same. A provider without a mapping
         delivers numbers, which stay as they are.
-    * Numbers of dimensions must agree where several providers declare them; samples are checked against the
-      number that the first provider declares.
+    * Numbers of dimensions must be the same where several providers declare them. A field for which the first
+      provider declares none is not checked.
 
-    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. An exception of a
-    provider is raised as it is, with the sample index in the whole. `locate` finds the provider a sample index
-    belongs to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
+    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. The text of an
+    exception has the sample index in the whole where the provider gave its own. `locate` finds the provider a
+    sample index belongs to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
     Attributes:
         providers: The providers, in order.
@@ -117,7 +117,7 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the first provider; of its properties of images, those that all providers share."""
+        """Blueprint of the first provider, without properties of images that not all providers share."""
         blueprint, *others = map(blueprint_of, self.providers)
         format = blueprint.format
         leaves = zip(format.flat_leaves, *(other.format.flat_leaves for other in others), strict=True)
@@ -182,7 +182,10 @@ class ConcatDataProvider(DataProvider):
         return {path: [next(loaded[owner][path]) for owner, _ in places] for path, places in located.items()}
 
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of encoded videos out as files, one per row of ``samples``, by the provider of the row."""
+        """Get a video file with the frames of each row of ``samples``, see `DataProvider.load_clips`.
+
+        Each row belongs to one provider. None if one of the providers has no encoded videos.
+        """
         clips: list[EncodedClipValue] = []
         if any(SampleLoader(provider).load_clips(path, samples[:0]) is None for provider in self.providers):
             return None
@@ -194,7 +197,7 @@ class ConcatDataProvider(DataProvider):
         return clips
 
     def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
-        """Get the times of all samples, or of a field; None where a provider does not know its times."""
+        """Get the times of all samples, or of a field in each; None if a provider does not know its own."""
         times = [provider.frame_times_s(path) for provider in self.providers]
         if path and any(each is not None for each in times):  # some have those of their samples
             times = [

@@ -102,8 +102,8 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
         finds nothing.
 
     Raises:
-        SettingError: The requested source is unknown or not there; or only one of two variables is set, one
-            is not a number, or the rank is not one of the ranks; or Accelerate has groups of processes that load
+        SettingError: The requested source is unknown or not there; or only one of two variables is set, one is not
+            a number, or the rank is not below the number of ranks; or Accelerate has groups of processes that load
             the same samples.
     """
     return find_shard(source, "source")

@@ -60,13 +60,14 @@ def check_step(
         it is applied to all elements at once or to each element.
     *   If the step has a form for arrays next to that for the graph, both give the same for the same draws: images
         within the ``image_tolerance`` of the step, everything else in every bit. The form for arrays does not
-        change its input arrays. If the step declares its changes of pixels, these give the same in the graph, with
-        parameters that were computed on arrays.
+        change its input arrays. If a step for both declares its changes of pixels,
+        the output is also the same if its parameters are computed on arrays and the pixels are changed in the
+        graph.
     *   The step can be pickled, and the copy gives the same output.
     *   If a field is missing or has another type, the step works nevertheless, or refuses the format before
         anything runs, with an error that names the field.
 
-    A step that works on arrays only is run on arrays. This takes some 10 ms for each sample and field.
+    A step that works on arrays only is run on arrays. The whole check takes some 10 ms for each sample and field.
 
     Args:
         step: The step.

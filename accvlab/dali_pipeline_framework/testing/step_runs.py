@@ -166,8 +166,9 @@ def run_step(
         step: The step, or several in their order.
         samples: A filled sample; or a list of samples of one format, a batch. Arrays of different shapes are
             allowed. The samples count as the frames of one sequence.
-        draws: Numbers to use instead of random ones, by the name of the draw: as in `StepRun.draws` for one
-            group, or as in the step for all groups. One dict for all samples, or a list with one for each. None:
+        draws: Numbers to use instead of random ones, by the name of the draw: a name
+            from `StepRun.draws` sets the draw in one group of the sample, the name that the step declares sets
+            it in all groups. One dict for all samples, or a list with one for each. None:
             all numbers are drawn.
         seed: Seed of the draws.
         device_id: GPU of the pipeline; None for none.

@@ -60,8 +60,8 @@ class FrameConverter:
 
     With ``colors="dali"`` the pixels equal DALI's decoding on the CPU: BT.601 coefficients, the value range of the
     stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
-    bit-equal to ``fn.experimental.readers.video``, which has no other type on the CPU. The conversion takes more
-    than ten times as long.
+    bit-equal to those of ``fn.experimental.readers.video``, which on the CPU delivers RGB only. The conversion
+    takes more than ten times as long.
 
     Gray videos of more than 8 bits, such as depth, are refused: as 8 bits they would lose their precision.
     ``as_codes`` gives the values of gray videos as they are coded.

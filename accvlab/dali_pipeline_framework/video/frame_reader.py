@@ -74,8 +74,9 @@ class FrameReader:
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             colors: How colors are converted, see `FrameConverter`.
             as_codes: In place of colors, the values of gray videos, such as depth, as they are coded: uint16.
-            num_kept: Number of last decoded frames that are kept, for clips that overlap or are repeated; 0 counts
-                as 1. With more than 1, delivered frames are kept as converted pixels.
+            num_kept: Number of frames that are kept, for clips that overlap or are repeated: the last ones that
+                were decoded, also those decoded on the way to another; 0 counts as 1. With more than 1, the
+                delivered ones among them are kept as converted pixels, which saves a second conversion.
             name: What messages call the video; None for its path.
             upright: Whether frames are turned as players do.
         """

@@ -156,8 +156,8 @@ class VideoIndex:
     def kind_by(self, colors: Colors) -> str:
         """Get `kind` for a conversion of colors, see `FrameConverter`.
 
-        With ``"bt601"``, the kind of a stream that states no matrix contains ``bt601`` if ``"stream"`` would
-        convert it by another matrix.
+        It differs from `kind` only for a large stream that states no matrix: with ``"bt601"`` its kind contains
+        ``bt601``, since ``"stream"`` would convert it by BT.709.
         """
         matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height, colors)
         words = self.codec_name, self.pixel_format, matrix, "hidden" * self.hides_frames

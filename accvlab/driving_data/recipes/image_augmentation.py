@@ -150,7 +150,11 @@ class ImageAugmentation:
         return tuple(self.rotation_range_deg) != (0.0, 0.0)
 
     def for_evaluation(self) -> ImageAugmentation:
-        """Get the same without randomness: scaled to fill the output, from the middle, not mirrored or rotated."""
+        """Get the same without randomness, neither mirrored nor rotated.
+
+        Images are scaled to fill the output. It is cut from the middle of the width, above a part left out at
+        the bottom: the mean of ``bottom_crop_range``.
+        """
         mean = sum(self.bottom_crop_range) / 2
         return ImageAugmentation(
             output_hw=self.output_hw,
@@ -161,9 +165,10 @@ class ImageAugmentation:
         )
 
     def with_output(self, output_hw: Sequence[int]) -> ImageAugmentation:
-        """Get the same for another size of the output. If the aspect ratio stays, so does the part of the images.
+        """Get the same for another size of the output.
 
-        The factors of ``scale_range`` grow like the width or the height of the output, whichever grows more.
+        With the same aspect ratio, the output shows the same part of the images. The factors of ``scale_range``
+        grow like the width or the height of the output, whichever grows more.
         """
         height, width = output_size(output_hw)
         factor = max(height / self.output_hw[0], width / self.output_hw[1])
@@ -232,8 +237,9 @@ class ImageAugmentation:
         Args:
             hw: Height and width of the images.
             draw: Function from the name of a draw to its number.
-            scaled_hw: Height and width of the images that ``scale_range`` is for; None for ``hw``. Images of
-                another size are first scaled to fill this size, so that all cameras of a rig fill the output.
+            scaled_hw: Height and width of the images for which ``scale_range`` was chosen (not
+                `ImagePlan.scaled_hw`); None for ``hw``. Images of another size are first scaled to fill this
+                size, so that all cameras of a rig fill the output.
 
         Raises:
             FieldValueError: Images of this size leave much of the output black.

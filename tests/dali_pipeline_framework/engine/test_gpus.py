@@ -20,7 +20,7 @@ from nvidia.dali.pipeline import Pipeline
 from support.array_samples import group_of
 from support.child_processes import run_python
 from support.gpu_definitions import pretend_gpus
-from support.laws import each_value
+from support.laws import each_value, some
 from support.loaders import make_loader, pipeline_of
 from support.pipelines import shuffled
 from support.providers import IndexProvider
@@ -143,7 +143,7 @@ def test_what_another_process_prints_of_the_gpus(
 
 
 @needs_compiler
-@pytest.mark.parametrize("has_video", [False, True])
+@some("has_video", [False, True], {1})
 def test_what_a_driver_says_is_read_in_another_process(has_video: bool, tmp_path: Path) -> None:
     driver = make_stand_in_driver(tmp_path, [(8, 9), (9, 0)], driver_cuda=12040, has_video=has_video)
     code = f"""

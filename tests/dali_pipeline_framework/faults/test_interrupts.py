@@ -9,7 +9,7 @@ from interrupt_storm import storm
 from support.scripts import run_script
 
 # How many interrupts, by start method.
-QUICK = {"fork": 6, "forkserver": 3}
+QUICK = {"fork": 6}
 WIDE = {"fork": 400, "spawn": 50, "forkserver": 50}
 
 

@@ -438,7 +438,9 @@ class Odd(NumberedFields):
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = super().get_data(sample_index)
-        sample["cameras"][self.camera]["f0"] = self.array
+        camera = sample["cameras"][self.camera]
+        camera.set_do_convert(False)  # which would copy the huge one
+        camera["f0"] = self.array
         return sample
 
 

@@ -16,8 +16,11 @@ ENDS = 2 * "[7, 7, 1, 7, 7, 7, 7, 0] [7, 0]\n" + "0\n"
 @pytest.mark.parametrize(
     ("start_method", "num_workers"),
     [
-        *(("fork", 0), ("fork", 2)),
-        *(pytest.param(method, 2, marks=pytest.mark.wide) for method in ("forkserver", "spawn")),
+        ("fork", 2),
+        *(
+            pytest.param(method, num_workers, marks=pytest.mark.wide)
+            for method, num_workers in (("fork", 0), ("forkserver", 2), ("spawn", 2))
+        ),
     ],
 )
 def test_children_that_the_program_forks_end_and_the_parent_loads_on(start_method: str, num_workers: int) -> None:

@@ -201,7 +201,7 @@ SLOW = """
 """
 
 
-@pytest.mark.parametrize("how", [pytest.param("early", marks=pytest.mark.wide), "late", "killed"])
+@some("how", ["early", "late", "killed"], {2})
 def test_it_ends_with_the_program_also_while_it_imports(how: str, modules: Callable[..., Path]) -> None:
     folder = modules(shop_notes=SLOW, own_notes="", own_provider=PROVIDER)
     os.mkfifo(folder / "notes.begun")

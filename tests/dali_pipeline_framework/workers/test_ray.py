@@ -201,7 +201,8 @@ WANT = [list(range(first, first + 4)) for first in range(0, 80, 4)]
 NAMED = "while it loaded sample 9 (epoch 0, batch 2, slot 1)."
 
 
-@pytest.mark.parametrize("blocks", [False, pytest.param(True, marks=pytest.mark.wide)])
+@pytest.mark.wide
+@pytest.mark.parametrize("blocks", [False, True])
 def test_a_sample_that_ends_or_blocks_actors_is_replaced_as_with_worker_processes(
     ray_runs: RayRuns, blocks: bool
 ) -> None:

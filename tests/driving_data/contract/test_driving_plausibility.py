@@ -92,7 +92,7 @@ ODD_KINDS = {
 }
 
 
-@spread("kind", ODD_KINDS, 6)
+@spread("kind", ODD_KINDS, 3)
 def test_what_is_right_is_no_mistake(tmp_path, kind):
     for seed in range(2):
         index = make_drive(tmp_path, ODD_KINDS[kind], seed)

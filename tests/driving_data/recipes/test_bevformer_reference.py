@@ -69,7 +69,10 @@ def compare_images(found: np.ndarray, expected: Any) -> None:
     np.testing.assert_allclose(found.std(axis=(-2, -1), dtype=np.float64), expected["img.std"], atol=1e-6)
 
 
-@each_value(run=["workers", "graph"], number=range(6))
+@each_value(
+    run=["workers", "graph"],
+    number=[0, 1, *(pytest.param(number, marks=pytest.mark.wide) for number in range(2, 6))],
+)
 def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> None:
     record = records["train"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])
@@ -93,7 +96,9 @@ def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> N
     compare_images(images_of(output, "image"), expected)
 
 
-@each_value(run=["workers", "graph"], number=range(4))
+@each_value(
+    run=["workers", "graph"], number=[0, 1, *(pytest.param(number, marks=pytest.mark.wide) for number in (2, 3))]
+)
 def test_evaluation_samples(records: Any, cache: Path, number: int, run: Any) -> None:
     record = records["test"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])

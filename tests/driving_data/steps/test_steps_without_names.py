@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from nvidia.dali import types
 from support.array_samples import group_of
+from support.laws import some
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import (
@@ -170,7 +171,7 @@ WINDOWS: dict[str, dict[str, list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["provider", *WINDOWS])
+@some("kind", ["provider", *WINDOWS], {0, 4})
 def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str) -> None:
     frames: DataProvider = provider
     if kind in WINDOWS:

@@ -85,8 +85,8 @@ def ensure_range(
 
     Values below the range get the least number of periods added that brings them to ``min_value`` or above; values
     above the range get the least number subtracted that brings them to ``max_value`` or below. Values within the
-    range stay, and so does NaN; infinite ones become NaN. Values are
-    compared as float64: the float32 next to pi is above pi.
+    range stay, and so does NaN; infinite ones become NaN. Values are compared as float64: the
+    float32 nearest to pi is greater than pi, so with ``max_value=math.pi`` it is shifted by a period.
 
     Args:
         data: Tensor of any shape.

@@ -223,10 +223,11 @@ def apply_clipping_and_get_with_clipping_info(
         image_hw: ``(2,)``, height and width of the image.
 
     Returns:
-        Boxes ``(N, 4)`` and centers ``(N, 2)``, clipped to ``[0, width - 1]`` and ``[0, height - 1]``; height and
-        width of the clipped boxes, ``(N, 2)``; and ``(N,)``, the fraction of the area of each box inside of the
-        image, which here reaches from 0 to width and height: NaN for boxes without an area. In this order; the
-        centers have the type of ``centers``, the others that of ``rects``.
+        Four arrays: boxes ``(N, 4)`` and centers ``(N, 2)``, clipped to ``[0, width - 1]`` and
+        ``[0, height - 1]``; height and width of the clipped boxes, ``(N, 2)``; and the fraction of the area of
+        each box that is inside of the image, ``(N,)``, NaN for boxes without an area. For this fraction, the
+        image reaches from 0 to width and height. The centers have the type of ``centers``, the others that of
+        ``rects``.
 
     Raises:
         FieldValueError: The arrays have other shapes.

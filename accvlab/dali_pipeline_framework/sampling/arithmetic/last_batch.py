@@ -47,9 +47,8 @@ def check_last_batch(policy: object) -> LastBatch:
 class SampleCounts:
     """Numbers of samples delivered, dropped, repeated and padded in an epoch, over all shards.
 
-    Each sample of the epoch is delivered or dropped: ``num_samples == num_delivered + num_dropped``. The slots
-    of all batches hold ``num_delivered + num_repeated + num_padded`` samples; with ``"partial"``, the
-    ``num_padded`` slots are left out.
+    Each sample of the epoch is delivered or dropped: ``num_samples == num_delivered + num_dropped``. All batches
+    together have ``num_delivered + num_repeated + num_padded`` slots.
 
     Attributes:
         num_batches: Batches of the epoch.
@@ -57,7 +56,7 @@ class SampleCounts:
         num_delivered: Samples delivered, not counting repetitions.
         num_dropped: Samples not delivered, since they do not fill a batch.
         num_repeated: Samples delivered once more to fill batches, not marked (``"wrap"``).
-        num_padded: Samples repeated to fill batches, marked as padding.
+        num_padded: Samples repeated to fill batches, marked as padding; with ``"partial"``, slots left out.
         num_cuts: Cuts through sequences. Each adds a segment that starts without history.
     """
 

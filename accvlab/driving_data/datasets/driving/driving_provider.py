@@ -142,7 +142,7 @@ class DrivingProvider(DataProvider):
 
         Args:
             index: The index, or the folder where it was saved.
-            data_root: What names of files are relative to: a folder or a URL.
+            data_root: Folder or URL to which the names of files are relative.
             scenes: Names of the scenes, in the order wanted; None for all.
             index_cache: Folder where indices are kept, also of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
@@ -198,7 +198,7 @@ class DrivingProvider(DataProvider):
 
     @property
     def base(self) -> str:
-        """Frame of reference of the data set, ``"lidar"`` or ``"ego"``: the one of its files."""
+        """Coordinate frame in which the data set states boxes and extrinsics, ``"lidar"`` or ``"ego"``."""
         return self._index.base
 
     @property
@@ -489,8 +489,8 @@ class DrivingProvider(DataProvider):
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
         """Check samples by the rules of driving data, see `DataProvider.contract_findings`.
 
-        *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them
-            at most 15 s, images and points at most 10 s from their frame.
+        *   Times ascend in each scene, and are seconds: each frame is at most 1000 s after the one before it, most
+            are at most 15 s after it; images and points are at most 10 s from their frame.
         *   Matrices are rigid motions; focal lengths are above 0.
         *   Cameras are at the place where they are mounted: ``camera_from_reference`` differs from
             ``inverse(ego_from_camera) @ ego_from_reference`` by at most 20 degrees and 10 m, plus the motion of
@@ -508,8 +508,8 @@ class DrivingProvider(DataProvider):
         *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
             unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or
             back do not look to the opposite (``left`` may look ahead, as one of a pair).
-        *   Principal points are near the middle of images; inside, if images are cropped. Of the boxes in the
-            direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
+        *   Principal points are near the middle of the image; in a cropped image they need only be inside. Of the
+            boxes in the direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
         *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
             ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m
             long.

@@ -23,8 +23,9 @@ class ClipLayout:
     """Names of the files of PhysicalAI-AV, relative to the root. Change names that differ.
 
     ``{clip}`` is the name of the clip, ``{camera}`` the name of the camera, ``{chunk}`` the number of the clip's
-    chunk, of four digits. ZIP files are folders. The defaults are for archives that were unpacked, each in its
-    folder; published archives are named by ``features.csv``.
+    chunk, of four digits. A ZIP file counts as a folder in these names (``archive.zip/name_in_it``). The
+    defaults are for archives that were unpacked, each in its folder. Packed archives are found without a layout,
+    by the names in ``features.csv``.
 
     Attributes:
         video: Videos.

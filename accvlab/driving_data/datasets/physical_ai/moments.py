@@ -25,9 +25,10 @@ class Moments:
     (``event_t0s`` of the list of clips) that has enough before and after it. Times are seconds of the clip.
 
     Attributes:
-        at: ``"first event"``; ``"events"``, all that have enough before and after; ``"default keyframe"``, 5.1 s
-            in each clip with an event that has enough before and after; or times, for all clips or by the name
-            of each. A sample at a time for which the clip has no data fails when it is loaded.
+        at: ``"first event"``; ``"events"``, all that have enough before and after; ``"default keyframe"``, the
+            time 5.1 s, in clips that have at least one event with enough before and after; or times, the same for
+            all clips or by the name of the clip. A sample at a time for which the clip has no data fails when it
+            is loaded.
         every_s: In place of ``at``: all multiples of so many seconds that have data from ``history_s`` before to
             ``future_s`` after.
         history_s: Least time from the start of a clip to an event, seconds.

@@ -100,7 +100,7 @@ class PhysicalAiProvider(DrivingProvider):
             split: Wanted split, by the column ``split`` of the list of clips, if it has one; None for all splits.
             valid_only: Whether invalid clips of the list (``clip_is_valid``) are left out.
             missing: Whether a clip that lacks a file that is needed, such as a video, is an error, or left out.
-            moments: When there are samples; None for the frames of the reference camera.
+            moments: Times of the samples; None for the times of the frames of the reference camera.
             reference_camera: The camera whose frames are the samples; None for the wide front camera, or else the
                 first.
             stride: Every ``stride``-th frame of the reference camera is a sample.
