@@ -379,7 +379,7 @@ class ShiftToAlignWithOriginalImageBorder(_Shift):
     """Shifts the content so that the edge of the image lies on a border of the viewport."""
 
     class Border(Enum):
-        """A border of the viewport."""
+        """A border of the viewport: ``TOP``, ``LEFT``, ``BOTTOM`` or ``RIGHT``."""
 
         TOP = 0
         LEFT = 1
@@ -474,7 +474,7 @@ class AffineTransformer(ResamplingStep):
     masks                  as images, values are labels                nearest pixel; 0 beyond the image
     image sizes            ``(2,)`` height, width, of any type         ``output_hw``
     projection matrices    ``(..., 3 or 4, K)``, e.g. intrinsics,      ``[M; 0 0 1] @ P``; a fourth row stays
-                           float; one shape in an array of groups
+                           float; of one shape in all groups of an array
     points                 ``(..., 2 * k)`` x, y, ... of any type      ``M @ [x, y, 1]``; whole numbers rounded
     boxes                  ``(..., 4)`` x1, y1, x2, y2 of any type     the smallest box around the transformed one
     =====================  ==========================================  =========================================
@@ -557,7 +557,7 @@ class AffineTransformer(ResamplingStep):
                 images are transformed.
             projection_matrix_field_names: Name or names of projection matrices, or intrinsics; None for none.
             point_field_names: Name or names of points.
-            transformation_steps: Transformations of the viewport, in this order.
+            transformation_steps: Transformations of the content of the viewport, in this order.
             transform_image_on_gpu: Whether images are transformed on the GPU, in a pipeline that has one.
                 Otherwise they stay on their device.
             box_names: Name or names of boxes with edges along the axes; with rotation or shearing, they must have
@@ -567,8 +567,9 @@ class AffineTransformer(ResamplingStep):
             key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
-            SettingError: There are neither images nor sizes; mode and anchor do not fit; a step that shifts
-                to or inside the original image comes after a rotation or shearing; an argument is not of its form.
+            SettingError: There are neither images nor sizes; mode and anchor do not fit; a
+                `ShiftInsideOriginalImage` or `ShiftToAlignWithOriginalImageBorder` comes after a rotation or
+                shearing; an argument is not of its form.
         """
         super().__init__(
             image_field_names,

@@ -57,17 +57,18 @@ class PhotoMetricDistorter(PixelStep):
         hue          luma stays, chroma is turned by an angle    the same; degrees
         swap         output channel k is input channel permutation[k], each permutation equally probable
 
-    All of it is one gain and offset, and one 3 x 3 matrix: ``clamp(M clamp(g (x + delta)))``. For float32 this is
-    exact: where contrast comes after hue, or is below 1, no clamp is needed, and its factor is part of ``M``.
-    uint8 images are rounded after the gain and offset, and after the matrix, so the result is within 0.5 gray
-    levels of the exact one where only one of them happens, and within ``0.5 + 0.5 r`` where both do; ``r``, the
-    greatest sum of the magnitudes of a row of ``M``, is 1 without saturation and hue, and 2 with a saturation of
-    1.5. What cannot happen (probability 0, or a range that changes nothing) is left out.
+    All of it is one gain and offset, and one 3 x 3 matrix: ``clamp(M clamp(g (x + delta)))``. This is exact for
+    float32: an early contrast above 1 is the gain ``g``; any other contrast needs no clamp of its own and is a
+    factor of ``M``. uint8 images are rounded twice, after gain and offset and after the matrix. If only one of the
+    two is applied, the result is within 0.5 gray levels of the exact one, otherwise within ``0.5 + 0.5 r``. Here
+    ``r`` is the greatest sum of the magnitudes of a row of ``M``: 1 for the identity, 1.9 for a saturation of 1.5,
+    2.5 for this saturation and a hue of 18 degrees. What cannot happen (probability 0, or a range that changes
+    nothing) is left out.
 
     In the graph of the CPU, saturation, hue and swap take ten times as long as brightness and contrast, also for
     images for which they are not drawn (``fn.coord_transform``; about the same as one ``fn.hsv``). On arrays, only
-    the parts that are drawn take time; with saturation, hue or swap a level may differ by 1. Distort before images
-    are normalized, and after they are made smaller.
+    the parts that are drawn take time; with saturation, hue or swap, arrays and the graph may differ by one gray
+    level. Distort before images are normalized, and after they are made smaller.
 
     Example:
         >>> step = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], key="rig")
