@@ -19,7 +19,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── StepOutputError          (AssertionError)                 a step did not produce the format it declared
     ├── ContractError            (AssertionError)                 a step or provider of one's own breaks a rule
     ├── SourcePicklingError      (TypeError)                      an input cannot be sent to a spawned worker
-    ├── SourceError              (RuntimeError)                   a worker failed while it loaded a sample
+    ├── SourceError              (RuntimeError)                   a sample could not be loaded
     ├── WorkerDiedError          (RuntimeError)                   a worker process ended unexpectedly
     ├── WorkerStartError         (RuntimeError)                   the worker processes could not be started
     ├── GraphError               (RuntimeError)                   an operator failed on a batch, or a step treated
@@ -48,7 +48,7 @@ import attrs
 
 
 class FrameworkError(Exception):
-    """Base class of all errors that this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose, except the TypeError of ``len``."""
 
     def __str__(self) -> str:
         # KeyError would print the `repr` of its argument: one long line with escaped line breaks.
@@ -107,8 +107,8 @@ class FormatProblem:
         message: The rule, the value that was got, and a remedy.
         path: The field, as a tuple of names; None for a problem of several fields.
         step: The processing step that found it; None if it is not known.
-        error_type: Class that the raised `FormatError` also has because of this problem, so that ``except`` of
-            this class catches it.
+        error_type: Class of which the raised `FormatError` is also an instance because of this problem, so that
+            ``except`` of this class catches it.
     """
 
     message: str
@@ -140,7 +140,7 @@ class SourcePicklingError(FrameworkError, TypeError):
 
 
 class SourceError(FrameworkError, RuntimeError):
-    """A worker failed while it loaded a sample.
+    """Loading a sample failed, in a worker or in this process.
 
     Attributes:
         sample_index: Index of the sample in the data set; None if it is not known.
@@ -392,6 +392,6 @@ def reason_of(error: BaseException) -> str:
 
 
 def file_error(what: str, error: Exception, error_class: type[FrameworkError] = FileError) -> FrameworkError:
-    """Make an error with the text ``what: reason.``; if ``error`` is an OSError, also of that class."""
+    """Make an error of a class with the text ``what: reason.``; an OSError as ``error`` adds its own class."""
     also = [error] if isinstance(error, OSError) else []
     return error_that_is_also(error_class, also, f"{what}: {reason_of(error).rstrip('.')}.")

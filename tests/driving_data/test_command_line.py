@@ -269,7 +269,7 @@ FOLDERS = {
 
 
 @pytest.mark.skipif(not (has("pyarrow") and has("av")), reason="needs pyarrow and PyAV")
-@pytest.mark.parametrize("kind", FOLDERS)
+@spread("kind", FOLDERS, 6)
 def test_the_folder_of_a_data_set(kind, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
     assert main(["describe", str(FOLDERS[kind](tmp_path / "data"))]) == 0

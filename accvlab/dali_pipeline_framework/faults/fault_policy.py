@@ -48,15 +48,16 @@ class FaultPolicy:
             samples, with ``last_batch="partial"``. ``"replace"``: another sample takes its place.
         max_failed: Number of different samples that may fail on a rank; one more ends the run with a summary.
             Failed samples in a loaded state count, here and for ``max_failed_share``.
-        max_failed_share: Largest share of failed samples in the delivered ones, in [0, 1]. Until 1,000
-            samples are delivered, the share is computed as if 1,000 were.
+        max_failed_share: Largest ratio of failed samples to delivered ones, in [0, 1]. Until 1,000 samples are
+            delivered, the ratio is computed as if 1,000 were.
         quarantine: File to which a line of JSON is added for each failed sample. If writing fails, e.g. on a full
             disk, an error is logged, and the loop goes on.
         exclude: Files written by ``quarantine``; their samples are handled like failed ones, untried. Not
             with ``samples="raise"``.
-        restarts: How often, in total, a worker that was killed, ended or hung is replaced, or a batch that failed
-            without the fault of a sample is tried again. The loop continues with exactly the batch that was
-            due. Workers that are lost together count once. A sample that has ended two workers counts as failed.
+        restarts: Number of restarts in total. A restart replaces a worker that was killed, ended or hung, or tries
+            a batch again that failed through no fault of a sample. The loop continues with exactly the batch that
+            was due. Workers that are lost together count once. A sample that has ended two workers counts as
+            failed.
             None: 0 for worker processes, no limit for actors of a Ray cluster, which may lose machines at any
             time.
         blocked_after: Seconds after which a worker that is busy with one sample counts as hung, and is killed. The

@@ -76,9 +76,9 @@ class SettableLoaderSampler(LoaderSampler):
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
-        If a state of a later epoch was loaded, nothing changes. Frameworks pass the number of their own epoch. It
-        is lower than the loader's if they combine loaders of different lengths: the shorter one goes through
-        several epochs during one of theirs.
+        If a state of a later epoch was loaded, nothing changes. Frameworks pass the number of their own epoch; a
+        framework that combines loaders of different lengths runs several epochs of the shorter loader in one of
+        its own, so its number can be lower than the loader's.
         """
         run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
@@ -214,7 +214,8 @@ class DataLoader(TorchInterface):
     `ClosedError`.
 
     It has the attributes that code written for ``torch.utils.data.DataLoader`` reads, among them ``dataset``,
-    ``sampler`` (with ``set_epoch``), ``batch_sampler``, ``batch_size`` and ``drop_last``.
+    ``sampler`` (with ``set_epoch`` if epochs can be chosen, which an iterable and an endless input do not allow),
+    ``batch_sampler``, ``batch_size`` and ``drop_last``.
 
     Example::
 
@@ -226,7 +227,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe for driving data that made this loader, for drawing its batches; None without one."""
+    """Settings of the recipe, if one made this loader; pictures of its batches need them. Otherwise None."""
 
     _was_prepared = False  # by Accelerate
 
@@ -391,7 +392,8 @@ class DataLoader(TorchInterface):
         Raises:
             StateError: The state is damaged or of another version, it belongs to other data or another order (see
                 ``differences`` of the error), or the order depends on the batch size, which is another one.
-            NotSupportedError: As for `state_dict`.
+            NotSupportedError: The input is an iterable; or the state is within an epoch whose order, made by a
+                PyTorch sampler or a function of the user, cannot be made again.
         """
         self._run.load_state(state)
 
@@ -434,7 +436,7 @@ class DataLoader(TorchInterface):
 
     @property
     def bound_input(self) -> PipelineInput:
-        """The input, with the settings of this loader."""
+        """The input that feeds the pipeline, given or made of the data provider, with settings of this loader."""
         return self._run.pipelines.data_input
 
     @property

@@ -28,8 +28,8 @@ def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
         path: The file; its folder must be there.
 
     Raises:
-        NotSupportedError: The input is an iterable, which has no random access.
-        FileError: The file cannot be written. Also the builtin exception of the cause.
+        NotSupportedError: As for `DataLoader.state_dict`.
+        FileError: The file cannot be written. The error is also of the class of its cause, e.g. PermissionError.
 
     Example::
 
@@ -62,8 +62,9 @@ def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
     Raises:
         StateError: The state is damaged, of another version, or belongs to other data or another order. The
             message names the file.
-        FileError: The file cannot be read, or is not a regular file. Also the builtin exception of the cause.
-        NotSupportedError: The input is an iterable, which has no random access.
+        FileError: The file cannot be read, or is not a regular file. The error is also of the class of its cause,
+            e.g. PermissionError.
+        NotSupportedError: As for `DataLoader.load_state_dict`.
     """
     text = os.path.expanduser(file_path(path, "path"))
     try:

@@ -276,7 +276,7 @@ class Parser:
         """Parse the text. A second call is an error.
 
         Raises:
-            SettingError: The text is not of the grammar; it is also a ValueError, and names the position.
+            SettingError: The text is not of the grammar; the message names the position.
         """
         if self._is_used:
             raise SettingError("A parser can be used once. Make another one.")

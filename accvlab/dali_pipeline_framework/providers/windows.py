@@ -182,9 +182,9 @@ class Windows(BlueprintProvider):
                 ``boxes[1]``); named as in ``windows``.
 
         Raises:
-            SettingError: An argument is out of its range or does not go with another one, there is no such field,
-                or there are no times. Frames are equally spaced, and an offset in seconds falls between
-                two of them; all offsets but 0 are longer than the sequences; or no moment has a full window.
+            SettingError: An argument is out of its range or does not go with another one; there is no such field;
+                there are no times; an offset in seconds falls between two frames although they are equally
+                spaced; all offsets but 0 are longer than the sequences; or no moment has a full window.
             DuplicateFieldError: A mask has the name of a field that exists.
         """
         instance(data_provider, "data_provider", DataProvider)

@@ -42,7 +42,8 @@ class ConcatDataProvider(DataProvider):
         sample index   |  0  1  2  3 |  4   5   |  6  7  8  |      offsets = [0, 4, 6]
 
     All blueprints must be of the same format: names, order and types. The whole has the blueprint of the first
-    provider; each sample is filled by its own provider. In detail:
+    provider (without properties of images that not all providers share); each sample is filled by its own
+    provider. In detail:
 
     *   Mappings from labels to numbers (`SampleDataGroup.add_data_field`) may differ between providers, e.g.
         ``{"car": 1}`` and ``{"vehicle.car": 1}``. But a label that is in several of them must have the same
@@ -52,9 +53,9 @@ class ConcatDataProvider(DataProvider):
     * Numbers of dimensions must be the same where several providers declare them. A field for which the first
       provider declares none is not checked.
 
-    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. The text of an
-    exception has the sample index in the whole where the provider gave its own. `locate` finds the provider a
-    sample index belongs to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
+    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. Where an exception of
+    a provider names a sample, the text is changed to its index in the whole. `locate` finds the provider a sample
+    index belongs to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
     Attributes:
         providers: The providers, in order.
@@ -182,9 +183,9 @@ class ConcatDataProvider(DataProvider):
         return {path: [next(loaded[owner][path]) for owner, _ in places] for path, places in located.items()}
 
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
-        """Get a video file with the frames of each row of ``samples``, see `DataProvider.load_clips`.
+        """Get a video file for each row of ``samples``, with its frames, see `DataProvider.load_clips`.
 
-        Each row belongs to one provider. None if one of the providers has no encoded videos.
+        All samples of a row must be of the same provider. None if one of the providers has no encoded videos.
         """
         clips: list[EncodedClipValue] = []
         if any(SampleLoader(provider).load_clips(path, samples[:0]) is None for provider in self.providers):

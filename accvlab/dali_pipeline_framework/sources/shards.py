@@ -25,13 +25,13 @@ _logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class Shard:
-    """One of the equal parts in which processes share a data set, usually one per rank.
+    """One of the equal parts into which each total batch is divided, usually one per rank.
 
     Attributes:
         shard_id: Which shard this is, from 0.
         num_shards: How many shards there are.
-        source: Origin of both numbers, to be printed: what `detect_shard` found, or ``"given"``. Shards are
-            equal whatever their source.
+        source: Origin of both numbers, to be printed: what `detect_shard` found, or ``"given"``. ``==``
+            does not compare it.
 
     Raises:
         SettingError: ``shard_id`` is not in ``[0, num_shards)``.
@@ -85,7 +85,7 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
     ================  ==================================================================================
 
     Launchers come before what may have started them: SLURM may start ``torchrun`` and ``mpirun``, and its
-    variables then count launchers, not ranks. SLURM counts only for tasks that ``srun`` started; a batch script,
+    variables then count launchers, not ranks. SLURM is found only in tasks that ``srun`` started; a batch script,
     which has the variables too, is a single process. Neither torch nor JAX is imported.
 
     With tensor, pipeline or context parallelism, ranks are not shards: peers need the same samples. Take the shard

@@ -60,7 +60,7 @@ def check_step(
         it is applied to all elements at once or to each element.
     *   If the step has a form for arrays next to that for the graph, both give the same for the same draws: images
         within the ``image_tolerance`` of the step, everything else in every bit. The form for arrays does not
-        change its input arrays. If a step for both declares its changes of pixels,
+        change its input arrays. If a step with both forms declares its changes of pixels,
         the output is also the same if its parameters are computed on arrays and the pixels are changed in the
         graph.
     *   The step can be pickled, and the copy gives the same output.

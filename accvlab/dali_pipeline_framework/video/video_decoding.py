@@ -439,7 +439,8 @@ class VideoStreamDecoder:
         """Go to a key frame at or before a time in units of `time_base`, to decode from there.
 
         Without B-frames, the next frame is at or before this time. With B-frames, it can be later, or refer to
-        missing frames: choose the time of a key frame, and look at ``frame.pts``.
+        missing frames: seek to one of ``VideoIndex.seek_points``, and skip frames whose ``pts`` is before the
+        wanted one.
         """
         self._frames = self._decoded(self.packets())
         try:

@@ -156,8 +156,8 @@ class VideoIndex:
     def kind_by(self, colors: Colors) -> str:
         """Get `kind` for a conversion of colors, see `FrameConverter`.
 
-        It differs from `kind` only for a large stream that states no matrix: with ``"bt601"`` its kind contains
-        ``bt601``, since ``"stream"`` would convert it by BT.709.
+        The result differs from `kind` for one case only: a large stream that states no matrix, which counts as
+        BT.709 unless ``colors="bt601"``. With this setting its kind contains ``bt601`` in place of ``bt709``.
         """
         matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height, colors)
         words = self.codec_name, self.pixel_format, matrix, "hidden" * self.hides_frames
@@ -184,8 +184,8 @@ class VideoIndex:
 
         Args:
             name: Name of the video in messages.
-            advice_on: Remedies for ``"rotation"`` and ``"streams"``; there is no warning about a key that is left
-                out.
+            advice_on: Remedies for ``"rotation"`` and ``"streams"``; without a remedy for one of them, there is no
+                warning of it.
         """
         if self.num_candidates > 1 and "streams" in advice_on:
             warn_user(

@@ -152,8 +152,8 @@ class ImageAugmentation:
     def for_evaluation(self) -> ImageAugmentation:
         """Get the same without randomness, neither mirrored nor rotated.
 
-        Images are scaled to fill the output. It is cut from the middle of the width, above a part left out at
-        the bottom: the mean of ``bottom_crop_range``.
+        Images are scaled to fill the output, which is then cut from the middle of the width; the mean of
+        ``bottom_crop_range`` is left out at the bottom.
         """
         mean = sum(self.bottom_crop_range) / 2
         return ImageAugmentation(

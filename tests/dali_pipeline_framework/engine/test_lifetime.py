@@ -128,9 +128,9 @@ WAITS, READS = "while True: time.sleep(1)", "while True: next(epoch)"
 @pytest.mark.parametrize(
     ("source", "method", "does", "ending"),
     [
-        (CALLABLE, "fork", "", 0),
+        pytest.param(CALLABLE, "fork", "", 0, marks=pytest.mark.wide),
         (CALLABLE, "fork", "raise RuntimeError", 1),
-        (CALLABLE, "forkserver", "sys.exit(3)", 3),
+        pytest.param(CALLABLE, "forkserver", "sys.exit(3)", 3, marks=pytest.mark.wide),
         pytest.param(CALLABLE, "spawn", "import torch", 0, marks=pytest.mark.wide),
         (CALLABLE, "fork", WAITS, -signal.SIGKILL),
         (ITERABLE, "fork", READS, -signal.SIGTERM),

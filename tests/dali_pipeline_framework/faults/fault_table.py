@@ -220,9 +220,9 @@ FAULTS = [
         for name in _SAMPLES
     ],
     Fault("remote video that breaks off", _remote_video("cut")),
-    Fault("remote video that breaks off", _remote_video("cut"), FaultPolicy(samples="replace"), is_quick=True),
+    Fault("remote video that breaks off", _remote_video("cut"), FaultPolicy(samples="replace")),
     Fault("remote video whose server stalls", _remote_video("stall"), FaultPolicy(samples="replace")),
-    Fault("`SIGKILL` in `get_data`", _by_provider("kill"), is_quick=True),
+    Fault("`SIGKILL` in `get_data`", _by_provider("kill")),
     Fault("`SIGKILL` in `get_data`", _by_provider("kill"), _RESTART, is_quick=True),
     Fault("segmentation fault in `get_data`", _by_provider("segfault")),
     Fault("segmentation fault in `get_data`", _by_provider("segfault"), _RESTART),
@@ -259,7 +259,6 @@ FAULTS = [
         _by_script(lambda: with_shared_memory("40k"), True),
         FaultPolicy(restarts=1),
         limit_s=None,
-        is_quick=True,
     ),
     Fault("`ulimit -f` of 3000 KiB", _by_script(lambda: with_file_limit(3000), False), FaultPolicy(restarts=1)),
     *[

@@ -75,7 +75,8 @@ def run_with_kills(
 ) -> None:
     """Compare as many epochs as it takes with the undisturbed ones.
 
-    Two signals may hit the same sample by chance: it has ended two workers then, and fails.
+    Two signals may hit the same sample by chance: it has ended two workers then, and fails. So does one that seems
+    to stand still, in a worker that the machine lets wait; these are not counted.
     """
     provider = DeadlyProvider(folder, "kill", {}, NUM_SAMPLES, pace_s=0.01)
     blocked_after = 0.4 if num_stops else None
@@ -103,9 +104,9 @@ def run_with_kills(
                     if "has ended two workers" not in str(error):
                         raise
                     loader.load_state_dict(loader.state_dict())
-            failed = {each.sample_index for each in loader.failed_samples}
+            failed = {each.sample_index: each.reason for each in loader.failed_samples}
             due = undisturbed(ImageProvider, NUM_SAMPLES)[epoch % 2 * per_epoch :][:per_epoch]
             for got, expected in zip(received, itertools.chain(*due), strict=True):
                 assert got == expected or expected[0] in failed
-            assert len(failed) <= num_allowed
+            assert sum("stood still" not in reason for reason in failed.values()) <= num_allowed
             epoch += 1

@@ -10,7 +10,7 @@ from support.scripts import run_script
 
 # How many interrupts, by start method.
 QUICK = {"fork": 6}
-WIDE = {"fork": 400, "spawn": 50, "forkserver": 50}
+WIDE = {"fork": 400, "spawn": 25, "forkserver": 50}
 
 
 @pytest.mark.timeout(600)
@@ -19,9 +19,9 @@ WIDE = {"fork": 400, "spawn": 50, "forkserver": 50}
     [
         *((method, 0, number) for method, number in QUICK.items()),
         *(
-            pytest.param(method, first, 50, marks=pytest.mark.wide)
+            pytest.param(method, first, 25, marks=pytest.mark.wide)
             for method, number in WIDE.items()
-            for first in range(0, number, 50)
+            for first in range(0, number, 25)
         ),
     ],
 )

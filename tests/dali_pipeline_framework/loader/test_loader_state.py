@@ -84,7 +84,7 @@ WORKERS: list[dict[str, Any]] = [
 ]
 
 
-@spread("name", ORDERS, 8)
+@spread("name", ORDERS, 6)
 def test_goes_on_from_every_position_with_any_workers_and_depths(name: str) -> None:
     order, turn = ORDERS[name], [*ORDERS].index(name)
     loops, states = loops_with_states(order)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from support.array_samples import group_of
 from support.arrays import DT
-from support.laws import some
+from support.laws import each_value, some
 from support.loaders import answers
 from support.providers import BadSamples
 from support.refusals import assert_refused
@@ -501,8 +501,7 @@ FEATURES = "sample 5 failed with ValueError: no features of 5\n..."
         (fill_the_gpu, DeviceError, f"{FEATURES}\n  The GPU has failed, or its memory"),
     ],
 )
-@pytest.mark.parametrize("policy", [*POLICIES, "raise"])
-@pytest.mark.parametrize("num_workers", [0, 1])
+@each_value(policy=[*POLICIES, "raise"], num_workers=[0, 1])
 def test_what_fails_for_all_samples_is_no_fault_of_one(
     fail: Any, error: Any, words: str, policy: Any, num_workers: int, tmp_path: Path
 ) -> None:

@@ -68,8 +68,10 @@ class TestTheSameNumbers:
             *[({"batch_size": 5}, {}), ({"batch_size": 3}, {"py_num_workers": 1})],
             ({"batch_size": 2}, {"py_num_workers": 2, "prefetch_queue_depth": 4}),
             ({"batch_size": 2}, {"py_num_workers": 2, "definition": {"prefetch_queue_depth": 4}}),
-            ({"batch_size": 2}, {"py_num_workers": 3, "py_start_method": "forkserver"}),
-            pytest.param({}, {"py_num_workers": 2, "py_start_method": "spawn"}, marks=pytest.mark.wide),
+            *(
+                pytest.param({}, {"py_num_workers": 2, "py_start_method": method}, marks=pytest.mark.wide)
+                for method in ("forkserver", "spawn")
+            ),
             ({"order": [*range(12)][::-1]}, {}),
             ({}, {"enable_conditionals": True}),
         ],

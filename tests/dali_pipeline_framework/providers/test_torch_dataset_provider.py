@@ -266,7 +266,9 @@ def drawn_here() -> Drawn:
     ("dataset", "arguments"),
     [
         (Drawing(), {"num_workers": 3, "pipeline_arguments": {"prefetch_queue_depth": 4}}),
-        (Drawing(), {"num_workers": 2, "start_method": "forkserver", "batch_size": 5}),
+        pytest.param(
+            Drawing(), {"num_workers": 2, "start_method": "forkserver", "batch_size": 5}, marks=pytest.mark.wide
+        ),
         (Drawing(), {"batch_size": 1, "sampler": SequentialSampler(10)}),
         (torch.utils.data.Subset(Drawing(), range(10)), {"num_workers": 2}),
     ],

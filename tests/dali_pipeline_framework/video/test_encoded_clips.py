@@ -31,7 +31,7 @@ def decoded(clip: EncodedClip) -> np.ndarray:
 
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.filterwarnings("ignore:Frames of the video")
-@spread("kind", KINDS, 9)
+@spread("kind", KINDS, 5)
 def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, video: VideoOf) -> None:
     path = video(kind)
     index = index_video(path)

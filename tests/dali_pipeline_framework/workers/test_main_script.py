@@ -78,15 +78,9 @@ def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
     assert done.stdout == EXPECTED, done.stderr
 
 
-@some(
-    ("tool", "method"),
-    [
-        (tool, method)
-        for method in ("forkserver", "spawn")
-        for tool in ("pdb -c continue -c quit", "cProfile -o out", "trace --count -C out")
-    ],
-    {1},
-)
+@pytest.mark.wide
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("tool", ["pdb -c continue -c quit", "cProfile -o out", "trace --count -C out"])
 def test_a_debugger_or_profiler_runs_the_script(tmp_path: Path, tool: str, method: str) -> None:
     """Their module may be `__main__`, or one without the attributes that `multiprocessing` reads."""
     run = "if __name__ == '__main__':\n" + textwrap.indent(

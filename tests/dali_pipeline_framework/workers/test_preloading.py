@@ -139,7 +139,8 @@ def test_installed_modules_are_imported_once_and_those_of_the_user_by_each_worke
     assert len(by_users_module) == 5  # the program, and each worker of both loaders
 
 
-@some("fails", ["raise", "exit"], {0})
+@pytest.mark.wide
+@pytest.mark.parametrize("fails", ["raise", "exit"])
 def test_a_module_that_cannot_be_imported_there_is_left_to_the_workers(
     modules: Callable[..., Path], fails: str
 ) -> None:

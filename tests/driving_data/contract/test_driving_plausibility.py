@@ -49,7 +49,7 @@ def problems_of(provider, seed=0):
 CASES = [(kind, fault) for kind in (*KINDS, "demo") for fault in FAULTS if (kind, fault) not in NOT_TO_BE_SEEN]
 
 
-@spread(("kind", "fault"), CASES, 40)
+@spread(("kind", "fault"), CASES, 28)
 def test_mistakes_are_named(drives, kind, fault):
     index, root = drives[kind]
     change, message = FAULTS[fault]

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.laws import spread
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.driving_data.datasets import (
@@ -66,7 +67,7 @@ def assert_refused(make, name, value):
         make(**{name: value})
 
 
-@pytest.mark.parametrize("layout", OPEN)
+@spread("layout", OPEN, 4)
 def test_providers_refuse_what_is_no_list(layout, tmp_path):
     root = made_drive(tmp_path / "drive", layout)
     for name in ARGUMENTS[layout]:

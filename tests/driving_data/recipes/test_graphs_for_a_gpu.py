@@ -9,6 +9,7 @@ import pytest
 from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
 from support.gpu_cases import Difference
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.laws import spread
 from support.loaders import pipeline_of
 
 from accvlab.dali_pipeline_framework.workers.loading import BatchLoader
@@ -20,7 +21,7 @@ def is_training(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@spread("name", RECIPES, 3)
 def test_one_operator_decodes_without_the_packages_that_decode_on_arrays(
     nuscenes: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from driving_support.recipe_cases import OF_DRIVE, SMALL, WithField, batches_of
 from nvidia.dali.types import DALIDataType
+from support.laws import spread
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import MapStep, Windows, for_each
@@ -61,7 +62,7 @@ def test_ranks_evaluate_each_frame_once_in_order_without_chance(drive: Any, name
         np.testing.assert_array_equal(one[OF_DRIVE[name][1].images_key], same[OF_DRIVE[name][1].images_key])
 
 
-@pytest.mark.parametrize("name", OF_DRIVE)
+@spread("name", OF_DRIVE, 2)
 def test_a_run_goes_on_where_it_was(drive: Any, name: str) -> None:
     recipe, settings = OF_DRIVE[name]
     provider = provider_of(drive, settings, is_training=True)
@@ -85,7 +86,7 @@ def test_a_run_goes_on_where_it_was(drive: Any, name: str) -> None:
 # --- fields and steps of one's own ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", OF_DRIVE)
+@spread("name", OF_DRIVE, 2)
 def test_extra_fields_may_have_windows(drive: Any, name: str) -> None:
     plain = evaluated(drive, name, extra_fields=["weather"])
     assert [batch["weather"].tolist() for batch in plain] == [[value] for value in WEATHER]

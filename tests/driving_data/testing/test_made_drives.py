@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from driving_support.driving_data import index_of
 from driving_support.kinds_of_drives import NUSCENES, make_drive
+from support.laws import spread
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.testing import check_provider
@@ -53,7 +54,7 @@ OPENED: dict[str, tuple[int, Callable[[Path], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("layout", OPENED)
+@spread("layout", OPENED, 3)
 def test_each_layout_is_opened(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
     count, make = OPENED[layout]

@@ -211,7 +211,7 @@ def crop_coordinates(
 
     Args:
         points: ``(N, D)``.
-        min_point_np: D numbers; fractions are cut off for integers.
+        min_point_np: D numbers; for points of an integer type, their fractions are cut off.
         max_point_np: D numbers, each at least that in ``min_point_np``.
         dtype: Type of the points, any number type.
 
@@ -337,7 +337,7 @@ def apply_matrix(
 
     Args:
         to_apply_to: Vectors as columns, ``(k, N)`` float32; or one vector, ``(k,)``. N may be 0.
-        matrix: ``(k, k)`` float32, with homogeneous vectors ``(k + 1, k + 1)``.
+        matrix: ``(k, k)`` float32; with ``make_apply_to_homog``, ``(k + 1, k + 1)``.
         make_apply_to_homog: Whether vectors get a 1 at the end, and are divided by their last number afterwards.
         to_apply_to_is_transposed: Whether vectors are rows, ``(N, k)``.
         matrix_is_transposed: Whether to apply the transposed matrix.

@@ -158,7 +158,8 @@ def apply_transform_to_points(points: Array, transform: Array) -> Array:
         transform: ``(2, 3)``.
 
     Returns:
-        Shape and type of ``points``; fractions are cut off in integers. Empty for empty ``points``.
+        An array of the shape and type of ``points``; for an integer type, fractions are cut off. Empty for empty
+        ``points``.
 
     Raises:
         FieldValueError: The arrays have other shapes.
@@ -223,7 +224,7 @@ def apply_clipping_and_get_with_clipping_info(
         image_hw: ``(2,)``, height and width of the image.
 
     Returns:
-        Four arrays: boxes ``(N, 4)`` and centers ``(N, 2)``, clipped to ``[0, width - 1]`` and
+        Boxes ``(N, 4)`` and centers ``(N, 2)``, clipped to ``[0, width - 1]`` and
         ``[0, height - 1]``; height and width of the clipped boxes, ``(N, 2)``; and the fraction of the area of
         each box that is inside of the image, ``(N,)``, NaN for boxes without an area. For this fraction, the
         image reaches from 0 to width and height. The centers have the type of ``centers``, the others that of
@@ -264,7 +265,8 @@ def get_is_active(
         classes: ``(N,)`` integers, or None. Objects of other classes than ``0 ... num_classes - 1`` are inactive.
         fraction_areas: ``(N,)``, the fraction of the area of each box inside of the image; NaN is inactive.
         min_object_size: ``(2,)``, least height and width of an active object, or None.
-        per_class_min_object_sizes: ``(num_classes, 2)``, the same for each class, or None.
+        per_class_min_object_sizes: ``(num_classes, 2)``, least height and width for each class separately, or
+            None.
         num_classes: How many classes there are; needed with ``classes``.
         min_fraction_area_thresh: Least fraction.
 

@@ -474,8 +474,8 @@ class AffineTransformer(ResamplingStep):
     masks                  as images, values are labels                nearest pixel; 0 beyond the image
     image sizes            ``(2,)`` height, width, of any type         ``output_hw``
     projection matrices    ``(..., 3 or 4, K)``, e.g. intrinsics,      ``[M; 0 0 1] @ P``; a fourth row stays
-                           float; of one shape in all groups of an array
-    points                 ``(..., 2 * k)`` x, y, ... of any type      ``M @ [x, y, 1]``; whole numbers rounded
+                           float; one shape in all groups of an array
+    points                 ``(..., 2 * k)`` x, y, ... of any type      ``M @ [x, y, 1]``; integer types: rounded
     boxes                  ``(..., 4)`` x1, y1, x2, y2 of any type     the smallest box around the transformed one
     =====================  ==========================================  =========================================
 

@@ -49,7 +49,8 @@ class PhotoMetricDistorter(PixelStep):
     images black or white. An image without a layout gets one. All images of the group that the step is
     applied to, and all frames of a clip, are changed in the same way.
 
-    Each part is done with its probability, in this order; ``x`` is a channel as a fraction of the full range::
+    Each part is done with its probability, in this order; ``x`` is a channel as a fraction of the full range (for
+    uint8, ``delta / 255`` is added)::
 
         brightness   x = clamp(x + delta)                        delta in gray levels for uint8
         contrast     x = clamp(alpha * x)                        here, or after hue, with equal probability
@@ -66,9 +67,9 @@ class PhotoMetricDistorter(PixelStep):
     nothing) is left out.
 
     In the graph of the CPU, saturation, hue and swap take ten times as long as brightness and contrast, also for
-    images for which they are not drawn (``fn.coord_transform``; about the same as one ``fn.hsv``). On arrays, only
-    the parts that are drawn take time; with saturation, hue or swap, arrays and the graph may differ by one gray
-    level. Distort before images are normalized, and after they are made smaller.
+    images for which they are not drawn: they are one ``fn.coord_transform``, which takes about as long as
+    ``fn.hsv``. On arrays, only the parts that are drawn take time; with saturation, hue or swap, arrays and the
+    graph may differ by one gray level. Distort before images are normalized, and after they are made smaller.
 
     Example:
         >>> step = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], key="rig")

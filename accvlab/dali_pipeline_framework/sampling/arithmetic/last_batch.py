@@ -57,7 +57,8 @@ class SampleCounts:
         num_dropped: Samples not delivered, since they do not fill a batch.
         num_repeated: Samples delivered once more to fill batches, not marked (``"wrap"``).
         num_padded: Samples repeated to fill batches, marked as padding; with ``"partial"``, slots left out.
-        num_cuts: Cuts through sequences. Each adds a segment that starts without history.
+        num_cuts: Places at which a sampler of sequences has cut a sequence. The segment after a cut starts
+            without history.
     """
 
     num_batches: int

@@ -498,8 +498,8 @@ class DrivingProvider(DataProvider):
         *   ``ego_history`` and ``ego_future`` are poses; at the time of the frame they agree with the pose of the
             vehicle.
         *   All fields of boxes have the same number of elements; boxes have sizes above 0, yaws in [-pi, pi], and
-            categories that have a name; no object occurs twice in a frame. The boxes that 2D boxes belong to are
-            in front of the camera.
+            categories that have a name or are -1; no object occurs twice in a frame. The boxes that 2D boxes
+            belong to are in front of the camera.
 
         Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. The text of
         ``check_provider`` has a measured value for each rule. A rule finds nothing where there is too little to
@@ -510,9 +510,9 @@ class DrivingProvider(DataProvider):
             back do not look to the opposite (``left`` may look ahead, as one of a pair).
         *   Principal points are near the middle of the image; in a cropped image they need only be inside. Of the
             boxes in the direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
-        *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
-            ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m
-            long.
+        *   Boxes are less than 400 m away (median). At least half of the vehicles (classes with a word such as
+            ``car``, ``truck``, ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide; their
+            median length is 1 to 40 m, and their median height at most 1.5 times that.
         *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; it drives backward
             only slower than that.
         *   Objects that stand stay where they are in the world. Jumps are reported only if they
