@@ -2,10 +2,10 @@
 """Six cameras and 54 small fields.
 
 Six JPEGs of 1600 x 900 in files and 54 small fields per sample, decoded, as tensors of PyTorch; two workers, two
-threads. *DALI by hand* is an output for each of the 60 fields and a decoder for each camera, with
-`DALIGenericIterator`; or, folded, images as samples, each with a share of the small fields in one array. *DALI's
-decoder alone* decodes files in memory, and does nothing else. Before they are measured, all are checked to deliver
-the same arrays.
+threads. *DALI by hand* has an output for each of the 60 fields and a decoder for each camera, with
+`DALIGenericIterator`. *Folded*, each image is a sample of DALI's batch, and has a sixth of the small fields beside
+it, in one array. *DALI's decoder alone* decodes files in memory, and does nothing else. Before they are measured,
+all others are checked to deliver the same arrays.
 """
 
 from __future__ import annotations

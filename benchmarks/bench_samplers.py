@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order of samples, and state.
 
-*create us*: the constructor. *first access us*: a batch in the middle of an epoch that has not been asked for;
-streams of sequences, and *numpy permutation*, the array of the whole order, prepare the epoch then. *seek us*: a
-random batch of that epoch. *per index us*: batch after batch, divided by the 16 samples of each. *peak MiB*: of
+*create us*: the constructor. *first access us*: the first batch that is asked for in an epoch, from its middle;
+streams of sequences prepare the epoch then, and *numpy permutation* makes the array of the whole order. *seek us*:
+a random batch of that epoch. *per index us*: batch after batch, divided by the 16 samples of each. *peak MiB*: of
 all these, as `tracemalloc` sees it. *state*: `state_dict`, the bytes of its JSON, and the time from
 `load_state_dict` to the first batch, from the start of an epoch of 1,000 samples and from its middle.
 """

@@ -392,6 +392,6 @@ def reason_of(error: BaseException) -> str:
 
 
 def file_error(what: str, error: Exception, error_class: type[FrameworkError] = FileError) -> FrameworkError:
-    """Make an error of a class with the text ``what: reason.``; an OSError as ``error`` adds its own class."""
+    """Make an ``error_class`` with the text ``what: reason.``; of an OSError, it has the class as well."""
     also = [error] if isinstance(error, OSError) else []
     return error_that_is_also(error_class, also, f"{what}: {reason_of(error).rstrip('.')}.")

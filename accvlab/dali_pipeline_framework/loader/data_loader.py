@@ -165,7 +165,7 @@ class DataLoader(TorchInterface):
             ``"partial"`` or ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples
             are shuffled, otherwise ``"partial"``). Not for inputs.
         context_name: Name for a group that is added to each sample and holds its position, with the fields
-            of `SamplePlace`. Not for inputs.
+            of `SamplePlace` but ``visit``. Not for inputs.
         steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: a loop ends only if
             the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
@@ -192,8 +192,8 @@ class DataLoader(TorchInterface):
         workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
         prefetch_queue_depth: Batches that workers load ahead, at least one per worker. None: enough to even out
             varying loading times.
-        prefetch_bytes: Most memory, in bytes, of batches that workers have loaded ahead. Each worker may load one
-            batch ahead in any case.
+        prefetch_bytes: Limit, in bytes, of the memory of all batches that workers have loaded ahead. Each worker
+            may load one batch ahead in any case.
 
     Raises:
         SettingError: An argument breaks a rule, or was already given to the input or sampler.
@@ -227,7 +227,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe, if one made this loader; pictures of its batches need them. Otherwise None."""
+    """Settings of the recipe for a driving model that made this loader, for ``show``; None if none did."""
 
     _was_prepared = False  # by Accelerate
 
@@ -335,7 +335,7 @@ class DataLoader(TorchInterface):
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
-            NotSupportedError: The input is an iterable, which has no random access.
+            NotSupportedError: The input is an iterable, which has no random access, or is endless.
         """
         self._run.set_epoch(epoch)
 

@@ -363,7 +363,7 @@ class DALIStructuredOutputIterator:
 
     @property
     def internal_iterator(self) -> Any:
-        """The object that delivers flat batches: the DALI iterator that was passed, else the pipeline."""
+        """The object that delivers flat batches: the pipeline, or an iterator of the passed DALI class."""
         return self._pipeline if self._foreign_iterator is None else self._foreign_iterator
 
     @property

@@ -516,7 +516,9 @@ class PipelineStepBase(ABC):
         return ""
 
     def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
-        """Count the files of a sample that this step decodes by one operator, as one batch.
+        """Get how many files of a sample one operator of this step decodes, for the size of the pipeline's batch.
+
+
 
         Args:
             data_empty: Format of the sample.

@@ -156,8 +156,8 @@ class DataProvider(ABC):
         """Load the samples of a batch, one after the other, each when it is requested.
 
         The inputs of this package call it in place of `get_data` where `loads_batches` is True. Override both
-        where samples of a batch can share work, as overlapping sequences of frames do. A sample of `get_data` must
-        be usable in any batch too: after a failure of a batch, its samples are loaded again, each alone.
+        where samples of a batch can share work, as overlapping sequences of frames do. `get_data` must give the
+        same samples: after a failure of a batch, its samples are loaded again one by one.
 
         A provider that wraps another one forwards `describe_sample`, `loads_batches` and this method, and passes
         the slots on.

@@ -31,7 +31,8 @@ Part: TypeAlias = Any
 class TorchDatasetProvider(BlueprintProvider):
     """The items of a map-style data set of PyTorch: any object with ``__getitem__`` and ``__len__``.
 
-    Items are nested dicts, dataclasses and named tuples, or plain tuples. Their parts are converted:
+    Items are nested dicts, dataclasses and named tuples; or tuples, lists or single values, with ``names``. Their
+    parts are converted:
 
     ========================================================  ==================================================
     in an item                                                in a sample
@@ -76,7 +77,7 @@ class TorchDatasetProvider(BlueprintProvider):
 
         Args:
             dataset: The data set. Spawned workers get a pickled copy.
-            names: Names of the elements of items that are tuples, lists, or single values.
+            names: Names of the fields, for items that are tuples, lists, or single values.
             blueprint: Format of the samples; None: the format of item 0, which is loaded here.
 
         Raises:

@@ -53,9 +53,9 @@ class ConcatDataProvider(DataProvider):
     * Numbers of dimensions must be the same where several providers declare them. A field for which the first
       provider declares none is not checked.
 
-    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. Where an exception of
-    a provider names a sample, the text is changed to its index in the whole. `locate` finds the provider a sample
-    index belongs to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
+    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. Where the message of a
+    provider's exception has the index of a sample, the index in the whole replaces it. `locate` finds the provider
+    a sample index belongs to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
     Attributes:
         providers: The providers, in order.
@@ -88,7 +88,8 @@ class ConcatDataProvider(DataProvider):
             providers: At least one provider, each with at least one sample.
 
         Raises:
-            SettingError: There is no provider, one is a class or another object, or one has no samples.
+            SettingError: There is no provider, one is no `DataProvider` (but e.g. the class), or one has no
+                samples.
             FieldValueError: A blueprint is not a `SampleDataGroup`.
             FormatError: The blueprints do not go together; the message lists all that differs.
         """

@@ -653,7 +653,7 @@ class SampleDataGroup:
     def set_do_convert(self, convert: bool) -> None:
         """Set whether values are converted to the field's type on assignment, here and in all groups below.
 
-        When it is off, values other than text for STRING fields are stored as they are, by reference.
+        When it is off, values are stored as they are, by reference; only text for STRING fields is converted.
         """
         self._set_switches(do_convert=bool(convert))
 

@@ -121,7 +121,7 @@ class SamplerInputCallable(PlannedInput):
         return max(0, min(num_batches, self._batches_left(epoch)))
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
-        """Sample counts of an epoch over all shards; batches after the maximum number are dropped."""
+        """Sample counts of an epoch over all shards; what ``max_num_iterations`` cuts off counts as dropped."""
         counts, sampler = super().sample_counts(epoch), self._sampler
         num_batches = self.num_batches_of_all_shards(epoch)
         if counts is None or num_batches is None or num_batches == counts.num_batches:

@@ -56,8 +56,8 @@ def check_step(
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. All declared draws are used, and no other random operators.
     *   With DALI's conditionals, the output is the same.
-    *   If the step says that it treats elements alike, then on an array of the samples it gives the same whether
-        it is applied to all elements at once or to each element.
+    *   If the step says that it treats elements alike, then on an array whose elements are
+        the samples it gives the same whether it is applied to all elements at once or to each element.
     *   If the step has a form for arrays next to that for the graph, both give the same for the same draws: images
         within the ``image_tolerance`` of the step, everything else in every bit. The form for arrays does not
         change its input arrays. If a step with both forms declares its changes of pixels,

@@ -56,7 +56,7 @@ class FrameConverter:
     takes BT.601 if the stream states no matrix, and always a full range for gray.
 
     ``colors="bt601"`` is the same but for streams without a matrix: these are converted by BT.601 whatever their
-    size, as PyAV, OpenCV and FFmpeg write and read them. Recordings of robots and vehicles are such videos.
+    size, as PyAV, OpenCV and FFmpeg write and read them. Many recordings of robots and vehicles state no matrix.
 
     With ``colors="dali"`` the pixels equal DALI's decoding on the CPU: BT.601 coefficients, the value range of the
     stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are

@@ -188,7 +188,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
     ``Windows(provider, {"image": range(8)}, unit="frames", step=8)``. Colors are converted as each stream states;
     with ``colors="dali"`` of `Videos`, pixels equal those of DALI's reader.
 
-    Fields of a sample, in brackets if they are requested by name (the label: if the videos have labels)::
+    Fields of a sample; those in brackets only if they are given a name (the label: if the videos have labels)::
 
         one camera                            cameras={"front": [...], "left": [...]}
           image: UINT8       (H, W, C)          front

@@ -116,8 +116,8 @@ class Videos(CameraRig):
     subfolder is a label), or, for several cameras, ``cameras`` (and ``labels``). A recording is
     a video, a range of a video, or with ``cameras`` one video of each camera.
 
-    With ``cameras``, the points in time are the frames of the reference camera. To each belongs the frame of each
-    other camera that is nearest in time (and to which it is the nearest, too), if it is within the tolerance.
+    With ``cameras``, the points in time are the frames of the reference camera. Each other camera
+    adds its frame nearest in time, if it is within the tolerance and no other point in time is nearer to it.
     Points in time at which a camera has none are left out, counted in the log and listed in the provider's
     ``missing_frames``.
 

@@ -586,7 +586,7 @@ class ArrowLogProvider(DrivingProvider):
       ``timestamps`` are left out.
 
     The files are mapped: they must not be cut short while they are in use. A file that is written again is an
-    error.
+    error; a provider that is opened after that reads the new file.
 
     Example::
 

@@ -46,7 +46,7 @@ class AlpamayoSettings(parts.RecipeSettings):
         image_frames          (B, C, T, 3, H, W) uint8    RGB, not resized unless by `output_hw`
         camera_indices        (B, C) int64
         absolute_timestamps   (B, C, T) int64             microseconds, times of these images
-        relative_timestamps   (B, C, T) float32           seconds after the first of them
+        relative_timestamps   (B, C, T) float32           seconds after the first image of all
         ego_history_xyz       (B, 1, history, 3) float32  in the vehicle's frame at t0, meters; the last is t0
         ego_history_rot       (B, 1, history, 3, 3) float32
         ego_future_xyz        (B, 1, future, 3) float32

@@ -69,7 +69,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
 
         img                (B, C, 3, H, W) float32
         points             B tensors (P, K) float32   with the age of their sweep
-        gt_bboxes_3d       B tensors (n, 9) float32   in evaluation, where the provider has them
+        gt_bboxes_3d       B tensors (n, 9) float32   (evaluation: if the provider has them)
         gt_labels_3d       B tensors (n,) int64
         gt_masks_bev       (B, masks, cells in x, cells in y) int64     with `masks`
         camera_intrinsics, camera2ego, lidar2camera, camera2lidar, lidar2image, img_aug_matrix    (B, C, 4, 4)

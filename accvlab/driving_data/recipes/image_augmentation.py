@@ -267,12 +267,13 @@ class PlannedImageAugmenter(PixelStep):
     """Decodes, resizes, crops, mirrors and rotates image files by the `ImagePlan` in a field next to each.
 
     Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
-    uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
+    uint8, RGB; black where nothing is shown. Rotation takes the nearest pixel of the resized image.
 
     The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
     the filter is the same (PSNR 57 dB for frames of cameras; 44 dB or more, median 54 dB, for rotated ones, since
-    a pixel half-way between two neighbors may take either). On arrays it is a faster one: means of 2 x 2 pixels,
-    as often as they fit, and OpenCV's cubic interpolation after a slight blur (50 dB or more for camera frames).
+    a pixel half-way between two neighbors may take either). On arrays it is a faster one: the image is halved
+    (means of 2 x 2 pixels) while it stays as large as the result, slightly blurred, and resized by OpenCV's cubic
+    interpolation (50 dB or more for camera frames).
     """
 
     _what, _dtypes, _needs = "the bytes of an image file", (_DT.UINT8,), ENCODED_IMAGE
@@ -483,7 +484,7 @@ class UnclippedPhotometricDistorter(PixelStep):
     a probability of one half, in this order: brightness is added; contrast is multiplied (or at the end, with a
     probability of one half); saturation (of HSV) is multiplied, hue is rotated; channels are permuted. Nothing is
     clipped: values below 0 and above 255, and saturations above 1, are kept. `PhotoMetricDistorter` is faster, but
-    clips; it has forms for graph and arrays.
+    clips. This step has forms for graph and arrays.
 
     Input: ``(height, width, 3)``, RGB, uint8 or float32. Output: the same as float32.
 

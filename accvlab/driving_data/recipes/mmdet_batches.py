@@ -131,7 +131,7 @@ def as_mmdet(batch: Batch, device: torch.device | str | None = None) -> Batch:
 
     Training: ``model(return_loss=True, **as_mmdet(batch))``; evaluation: ``return_loss=False``. Boxes of
     StreamPETR and BEVFormer are `LidarBoxes`. ``img_metas`` hold the entries that the models use, and
-    ``sample_token`` and ``is_padding``, to gather results; they have neither names nor sizes of files.
+    ``sample_token`` and ``is_padding``, to gather results; they lack ``filename`` and ``ori_shape``.
 
     A camera without labels has ``gt_bboxes`` of shape (0, 4), where the published code can also have (0,).
 

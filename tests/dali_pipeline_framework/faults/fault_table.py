@@ -265,7 +265,9 @@ FAULTS = [
         Fault(f"the process with the loader: {end}", _end(end), limit_s=GONE_WITHIN_S, is_quick=True)
         for end in ENDS
     ],
-    Fault("state, cut at each byte, and a bit of each changed", _damaged_state, limit_s=None, is_quick=True),
+    Fault(
+        "state, cut off at each byte, or one bit of each byte changed", _damaged_state, limit_s=None, is_quick=True
+    ),
     Fault(
         f"`SIGKILL` for a rank under `torchrun`, started again on {_RANKS} ranks",
         _killed_ranks,

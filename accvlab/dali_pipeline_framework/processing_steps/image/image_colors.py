@@ -60,11 +60,11 @@ class PhotoMetricDistorter(PixelStep):
 
     All of it is one gain and offset, and one 3 x 3 matrix: ``clamp(M clamp(g (x + delta)))``. This is exact for
     float32: an early contrast above 1 is the gain ``g``; any other contrast needs no clamp of its own and is a
-    factor of ``M``. uint8 images are rounded twice, after gain and offset and after the matrix. If only one of the
-    two is applied, the result is within 0.5 gray levels of the exact one, otherwise within ``0.5 + 0.5 r``. Here
-    ``r`` is the greatest sum of the magnitudes of a row of ``M``: 1 for the identity, 1.9 for a saturation of 1.5,
-    2.5 for this saturation and a hue of 18 degrees. What cannot happen (probability 0, or a range that changes
-    nothing) is left out.
+    factor of ``M``. uint8 images are rounded twice, after gain and offset and after the matrix. If only gain and
+    offset, or only the matrix, are applied, the result is within 0.5 gray levels of the exact one, otherwise
+    within ``0.5 + 0.5 r``. Here ``r`` is the greatest sum of the magnitudes of a row of ``M``: 1 for the identity,
+    1.9 for a saturation of 1.5, 2.5 for this saturation and a hue of 18 degrees. What cannot happen (probability
+    0, or a range that changes nothing) is left out.
 
     In the graph of the CPU, saturation, hue and swap take ten times as long as brightness and contrast, also for
     images for which they are not drawn: they are one ``fn.coord_transform``, which takes about as long as

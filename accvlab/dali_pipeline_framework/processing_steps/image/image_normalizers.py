@@ -83,8 +83,8 @@ class ImageMeanStdDevNormalizer(PixelStep):
 
         Raises:
             SettingError: A mean or standard deviation is not a finite number, a standard deviation is not greater
-                than 0, they are for different numbers of channels, or the output type or layout is not one of
-                those listed.
+                than 0, they are for different numbers of channels, the output type is no number type, or the
+                output layout is another one.
         """
         self._image_name = field_name(image_name, "image_name")
         self._mean = per_channel(mean, "mean")

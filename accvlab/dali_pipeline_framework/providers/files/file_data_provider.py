@@ -84,8 +84,8 @@ class FileDataProvider(BlueprintProvider):
             case_sensitive_filter: Whether the case of letters counts in both filters.
             data_name: Name of the field of the content; None for no such field, then files are not opened.
             label_name: Name of the field of the label; None for no such field.
-            path_name: Name of the field of the path; None for no such field. Bytes that are not UTF-8 appear as
-                ``\\xff``.
+            path_name: Name of the field of the path; None for no such field. Each byte that is not UTF-8 appears
+                as its escape, e.g. ``\\xff``.
             index_name: Name of the field of the sample index; None for no such field.
             storage_options: Arguments of a remote file system (credentials, endpoint, ...).
 

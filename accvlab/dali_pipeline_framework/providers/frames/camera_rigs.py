@@ -181,8 +181,8 @@ class MissingFrame(NamedTuple):
         camera: Name of the camera.
         frame_number: Number of the point in time in its recording; with cameras aligned by time, the number of the
             reference camera's frame.
-        time: The point in time: of videos in seconds; of folders the file name of the reference camera's frame,
-            without extension if cameras are aligned by name.
+        time: The point in time: of videos in seconds; of folders aligned by time the file name of the
+            reference camera's frame; of folders aligned by name the common file name without extension.
     """
 
     recording: str | int

@@ -89,8 +89,8 @@ class EpochPlan(ABC):
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan the rest after the first ``num_delivered`` batches, for another batch size or number of shards.
 
-        No sample is lost or repeated: the delivered batches and the new plan have all samples of this plan, except
-        samples that ``last_batch`` drops, repeats or pads at the end.
+        The delivered batches and the new plan together have each sample of this plan once, apart from what
+        ``last_batch`` drops, repeats or pads at the end.
         """
 
 

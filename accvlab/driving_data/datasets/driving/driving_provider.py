@@ -122,8 +122,8 @@ class DrivingProvider(DataProvider):
     Lengths are meters, angles radians. Unless stated otherwise, fields are in the *reference frame*: the lidar's,
     or the vehicle's (x ahead, y to the left, z up). Matrices are named ``target_from_source``.
 
-    Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickle of the provider has
-    the folder of the index: each process maps the index, and files are read in the workers.
+    Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickled provider holds
+    only the path of the index: each process maps the index, and files are read in the workers.
     """
 
     @explains_unknown_arguments
@@ -493,8 +493,8 @@ class DrivingProvider(DataProvider):
             are at most 15 s after it; images and points are at most 10 s from their frame.
         *   Matrices are rigid motions; focal lengths are above 0.
         *   Cameras are at the place where they are mounted: ``camera_from_reference`` differs from
-            ``inverse(ego_from_camera) @ ego_from_reference`` by at most 20 degrees and 10 m, plus the motion of
-            the vehicle between the times of frame and image.
+            ``inverse(ego_from_camera) @ ego_from_reference`` by at most 20 degrees and 10 m, plus 45 degrees
+            and 70 m per second between the times of frame and image.
         *   ``ego_history`` and ``ego_future`` are poses; at the time of the frame they agree with the pose of the
             vehicle.
         *   All fields of boxes have the same number of elements; boxes have sizes above 0, yaws in [-pi, pi], and
@@ -508,8 +508,9 @@ class DrivingProvider(DataProvider):
         *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
             unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or
             back do not look to the opposite (``left`` may look ahead, as one of a pair).
-        *   Principal points are near the middle of the image; in a cropped image they need only be inside. Of the
-            boxes in the direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
+        *   Principal points are inside the image, and do not come near its middle if cx and cy are exchanged or
+            the image had another size. Of the boxes in the direction of a camera, 8 to 60 m away, the camera sees
+            at least a fifth.
         *   Boxes are less than 400 m away (median). At least half of the vehicles (classes with a word such as
             ``car``, ``truck``, ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide; their
             median length is 1 to 40 m, and their median height at most 1.5 times that.
