@@ -3,8 +3,8 @@
 
 Each turn is a program of its own, which has imported what it needs before the clock starts, as a training has. It
 makes a loader with two workers and gets a batch, then does both again. *numpy* is a provider that needs NumPy
-only, *albumentations* one with a transform of Albumentations in a class of PyTorch. *Imports alone* is what its
-packages take to import in a fresh process: the fork server imports them, too, once.
+only, *albumentations* one that wraps a `Dataset` of PyTorch with a transform of Albumentations. *Imports alone* is
+what its packages take to import in a fresh process: the fork server imports them, too, once.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def measure(folder: Path, is_quick: bool) -> tuple[list[Row], list[Row]]:
         found = {of: spread(each, 2) for of, each in seconds.items()}
         rows += [{"case": name, "of": of, "seconds": as_list(each)} for of, each in found.items()]
         value = round(found["forkserver"]["median"] - found["imports alone"]["median"], 2)
-        what = f"{name}, forkserver: seconds to the first batch above the imports"
+        what = f"{name}, forkserver: seconds to the first batch, less those of the imports"
         limit = MOST_SECONDS_ABOVE_IMPORTS
         bounds.append(
             {"bound": f"{what}, at most {limit}", "value": value, "limit": limit, "is_met": value <= limit}

@@ -5,7 +5,7 @@
 streams of sequences prepare the epoch then, and *numpy permutation* makes the array of the whole order. *seek us*:
 a random batch of that epoch. *per index us*: batch after batch, divided by the 16 samples of each. *peak MiB*: of
 all these, as `tracemalloc` sees it. *state*: `state_dict`, the bytes of its JSON, and the time from
-`load_state_dict` to the first batch, from the start of an epoch of 1,000 samples and from its middle.
+`load_state_dict` to the first batch, for a state of the start of an epoch of 1,000 samples and one of its middle.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 _ABOUT = """
 `make bench` writes this page. In each case the contestants take turns in one run, in an order that changes.
 Figures are medians over the turns, with the least and the greatest in brackets. A *ratio* is the rate of the first
-contestant to that of the row, of turns that follow each other. *CPU ms each* is processor time of all processes
-together. The load averages, and *cores of others*, tell whether other programs ran at the same time.
+contestant divided by that of the row, in turns that follow each other: the median of these quotients. *CPU ms
+each* is processor time of all processes together. The load averages, and *cores of others*, tell whether other
+programs ran at the same time.
 """.rstrip().splitlines()
 
 

@@ -227,7 +227,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe for a driving model that made this loader, for ``show``; None if none did."""
+    """If a recipe for a driving model made this loader, the settings of the recipe, for ``show``; else None."""
 
     _was_prepared = False  # by Accelerate
 
@@ -514,7 +514,7 @@ class DataLoader(TorchInterface):
 
     @property
     def prefetch_factor(self) -> int | None:
-        """Batches that are made ahead; None without worker processes, as in PyTorch."""
+        """Batches that are loaded ahead, of all workers together; None without worker processes, as in PyTorch."""
         depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
         return depth
 

@@ -88,8 +88,8 @@ class ConcatDataProvider(DataProvider):
             providers: At least one provider, each with at least one sample.
 
         Raises:
-            SettingError: There is no provider, one is no `DataProvider` (but e.g. the class), or one has no
-                samples.
+            SettingError: There is no provider, one is not an instance of `DataProvider` (e.g. it is a class), or
+                one has no samples.
             FieldValueError: A blueprint is not a `SampleDataGroup`.
             FormatError: The blueprints do not go together; the message lists all that differs.
         """

@@ -272,8 +272,8 @@ class PlannedImageAugmenter(PixelStep):
     The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
     the filter is the same (PSNR 57 dB for frames of cameras; 44 dB or more, median 54 dB, for rotated ones, since
     a pixel half-way between two neighbors may take either). On arrays it is a faster one: the image is halved
-    (means of 2 x 2 pixels) while it stays as large as the result, slightly blurred, and resized by OpenCV's cubic
-    interpolation (50 dB or more for camera frames).
+    (means of 2 x 2 pixels) as often as it stays at least as large as the result, slightly blurred, and resized by
+    OpenCV's cubic interpolation (50 dB or more for camera frames).
     """
 
     _what, _dtypes, _needs = "the bytes of an image file", (_DT.UINT8,), ENCODED_IMAGE

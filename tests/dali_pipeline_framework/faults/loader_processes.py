@@ -67,7 +67,7 @@ ENDS = {
     "SIGINT": "",
     "SIGTERM, handled": "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))",
     "exception in the loop": "raise ZeroDivisionError",
-    "deleted": "del loop, used; print(worker_pids()); os._exit(0)",
+    "loader deleted": "del loop, used; print(worker_pids()); os._exit(0)",
     "end of the script": "sys.exit(0)",
 }
 
@@ -98,7 +98,7 @@ def end_loader(folder: Path, method: str, end: str) -> float:
             started.send_signal(getattr(signal, end.partition(",")[0]))
         stdout, _ = communicate(started, 100)
         seconds = seconds_until_gone([*map(int, pids)], names, since)
-        if end == "deleted":
+        if end == "loader deleted":
             assert stdout == "[]\n"
         return seconds
     finally:

@@ -73,11 +73,11 @@ class FileDataProvider(BlueprintProvider):
 
         Args:
             file_root: Folder of the label folders; with ``file_list`` or ``files``, the folder that names are
-                relative to (else the folder of the list, or the current one). A path, or a URL of fsspec such
-                as ``s3://bucket/train``.
+                relative to (None: the folder of the list, or for ``files`` the current one). A path, or a URL of
+                fsspec such as ``s3://bucket/train``.
             file_list: A text file, or its URL. See `read_list_file` for its form.
             files: Paths or URLs, relative to ``file_root`` or absolute.
-            labels: One whole number of 32 bits for each of ``files``; else their positions.
+            labels: One whole number of 32 bits for each of ``files``. None: their positions in ``files``.
             file_filters: Patterns of the files in label folders, as in ``fnmatch(3)``; by default for images and
                 sounds. See `NameFilter`.
             dir_filters: Patterns of the label folders; None for all.

@@ -127,7 +127,7 @@ class Storage:
         return content
 
     def shown(self, name: str = "") -> str:
-        """Get the path of the file with a name as messages show it, in quotes and without secrets."""
+        """Get the path or URL of a file in the form for messages: in quotes and without secrets."""
         return repr_without_secrets(self.path(name))
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
@@ -198,7 +198,7 @@ class Storage:
         return [path.removeprefix(start) for path, info in found.items() if info["type"] != "directory"]
 
     def is_folder(self, name: str) -> bool:
-        """Whether a name is a folder, with the errors of `list_folder`."""
+        """Whether there is a folder of this name; a `FileError` if that cannot be found out."""
         with self._refusing("The folder", name) as path:
             if not is_url(path):
                 return os.path.isdir(path)

@@ -508,9 +508,9 @@ class DrivingProvider(DataProvider):
         *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
             unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or
             back do not look to the opposite (``left`` may look ahead, as one of a pair).
-        *   Principal points are inside the image, and do not come near its middle if cx and cy are exchanged or
-            the image had another size. Of the boxes in the direction of a camera, 8 to 60 m away, the camera sees
-            at least a fifth.
+        *   Principal points are inside the image. One off the middle is reported if it were near the middle with
+            cx and cy exchanged, or with another size of the image. Of the boxes in the direction of a camera, 8 to
+            60 m away, the camera sees at least a fifth.
         *   Boxes are less than 400 m away (median). At least half of the vehicles (classes with a word such as
             ``car``, ``truck``, ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide; their
             median length is 1 to 40 m, and their median height at most 1.5 times that.
