@@ -23,8 +23,8 @@ _ABOUT = """
 `make bench` writes this page. In each case the contestants take turns in one run, in an order that changes.
 Figures are medians over the turns, with the least and the greatest in brackets. A *ratio* is the rate of the first
 contestant divided by that of the row, in turns that follow each other: the median of these quotients. *CPU ms
-each* is processor time of all processes together. The load averages, and *cores of others*, tell whether other
-programs ran at the same time.
+each* is the processor time per sample or image, of all processes. The load averages, and *cores of others*, tell
+whether other programs ran at the same time.
 """.rstrip().splitlines()
 
 
@@ -81,7 +81,7 @@ def page_of(report: Report, texts: Mapping[str, str]) -> str:
     ]
     for run in report["runs"]:
         title, text = texts[run["section"]].split("\n\n", 1)
-        load = f"; load average {run['load'][0]} to {run['load'][1]}" if run["load"] else ""
+        load = f"; load average {run['load'][0]} before, {run['load'][1]} after" if run["load"] else ""
         lines += ["", f"## {title.removesuffix('.')}", "", *text.splitlines(), ""]
         lines += [f"Measured on {run['date']}, at commit {run['commit']}{load}.", ""]
         lines += table_of([row for row in report["rows"] if row["section"] == run["section"]])

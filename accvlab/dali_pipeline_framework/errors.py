@@ -230,7 +230,10 @@ class StateError(FrameworkError, ValueError):
 
 
 class FileError(FrameworkError, OSError):
-    """A file or folder cannot be read or written; it is also the builtin error, e.g. `FileNotFoundError`."""
+    """A file or folder cannot be read or written.
+
+    The error is also an instance of the builtin class of its cause, e.g. `FileNotFoundError`.
+    """
 
 
 class VideoError(FrameworkError, ValueError, RuntimeError):

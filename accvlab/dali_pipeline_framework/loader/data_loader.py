@@ -177,7 +177,7 @@ class DataLoader(TorchInterface):
             ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
         post_process_func: Applied to each batch; its result is delivered.
         worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
-            sample; not called with ``num_workers=0``. It must be picklable unless workers are forked.
+            sample; not called with ``num_workers=0``. It must be picklable, except with ``start_method="fork"``.
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
         gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
@@ -227,7 +227,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """If a recipe for a driving model made this loader, the settings of the recipe, for ``show``; else None."""
+    """Settings of the recipe for driving data that made this loader, for pictures of batches; None if none did."""
 
     _was_prepared = False  # by Accelerate
 

@@ -272,7 +272,7 @@ class PipelineDefinition:
             *args: Arguments of `nvidia.dali.Pipeline`, in its order.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample and after the generators of Python, NumPy and PyTorch were seeded there; not called if the
-                input runs in this process. It must be picklable unless workers are forked.
+                input runs in this process. It must be picklable, except with ``py_start_method="fork"``.
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that use
                 ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Other than in DALI:
 

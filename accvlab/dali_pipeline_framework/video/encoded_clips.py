@@ -54,7 +54,7 @@ def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Arra
         wanted: ``(F,)`` times of the frames, in any order, repeated or not; none before the key frame.
 
     Raises:
-        FileError: The file cannot be read. Also the builtin exception.
+        FileError: The file cannot be read.
         VideoError: A packet is damaged, or not all of them come.
     """
     packets: list[Packet[VideoStream]] = []

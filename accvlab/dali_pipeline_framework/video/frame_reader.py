@@ -139,7 +139,7 @@ class FrameReader:
 
         Raises:
             SettingError: There is no such frame, or none is requested.
-            FileError: The file cannot be read. Also the builtin exception of the cause.
+            FileError: The file cannot be read.
             VideoError: A frame cannot be decoded or converted, or the file was changed.
         """
         wanted = self._checked(numbers)

@@ -191,7 +191,7 @@ class VideoStreamDecoder:
 
         Raises:
             SettingError: PyAV is missing, or there is no such video stream.
-            FileError: The file cannot be opened or read. Also the builtin exception, e.g. `FileNotFoundError`.
+            FileError: The file cannot be opened or read.
             VideoError: It is not a video, is incomplete, or is of an unknown codec.
         """
         source = stored_videos.located(source)
@@ -343,7 +343,7 @@ class VideoStreamDecoder:
         The last packet is empty: decoding it gives the frames that the codec still holds.
 
         Raises:
-            FileError: The file cannot be read. Also the builtin exception.
+            FileError: The file cannot be read.
             VideoError: It is damaged here.
         """
         demuxed = self._container.demux(self.stream)
@@ -367,7 +367,7 @@ class VideoStreamDecoder:
         """Decode the next frame in the order of presentation; None after the last one.
 
         Raises:
-            FileError: The file cannot be read. Also the builtin exception.
+            FileError: The file cannot be read.
             VideoError: The stream is damaged here, or the frame has another size than those before.
         """
         frame = next(self._frames, None)

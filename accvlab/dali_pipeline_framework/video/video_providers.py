@@ -248,7 +248,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         Raises:
             SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a
                 range has no frame.
-            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
+            FileError: A folder, list or video cannot be opened.
             VideoError: A file is not a video, or incomplete.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
@@ -298,7 +298,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
         Raises:
             SettingError: There is no such sample; the error is also an IndexError.
-            FileError: A video cannot be opened. Also the builtin exception of the cause.
+            FileError: A video cannot be opened.
             VideoError: A frame cannot be decoded.
         """
         paths = self._blueprint.format.flat_paths

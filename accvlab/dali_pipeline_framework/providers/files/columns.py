@@ -68,7 +68,7 @@ class Columns:
         """Write the columns to a folder, in place of those in it.
 
         Raises:
-            FileError: It cannot be written. Also the builtin exception of the cause.
+            FileError: It cannot be written.
             SettingError: The notes cannot be written as JSON.
         """
         with locked(os.path.abspath(folder)) as is_alone:
@@ -106,8 +106,7 @@ class Columns:
                 compared with their checksums.
 
         Raises:
-            FileError: There are no such columns, or not of this version, or they are damaged. Also the builtin
-                exception of the cause.
+            FileError: There are no such columns, or not of this version, or they are damaged.
         """
         path = os.path.abspath(folder)
         try:
@@ -184,8 +183,8 @@ def load_or_make(
         setting: Name of the argument that gives the folder, for messages.
 
     Raises:
-        SettingError: The cache is not a local folder, or cannot be written. Also the builtin exception of the
-            cause.
+        SettingError: The cache is not a local folder, or cannot be written. The error is also of the
+            builtin class of its cause.
     """
     if is_url(os.fspath(cache)):
         raise SettingError(f"{setting} must be a local folder, got {os.fspath(cache)!r}.")

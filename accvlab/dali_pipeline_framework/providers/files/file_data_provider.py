@@ -91,8 +91,7 @@ class FileDataProvider(BlueprintProvider):
 
         Raises:
             SettingError: Arguments do not go together, no file is found, or a line of the list is wrong.
-            FileError: A folder or the list cannot be read. Also the builtin exception of the cause, e.g.
-                `FileNotFoundError`. The files themselves are not checked.
+            FileError: A folder or the list cannot be read. The files themselves are not checked.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
@@ -170,8 +169,7 @@ class FileDataProvider(BlueprintProvider):
 
         Raises:
             SettingError: There is no such sample; the error is also an IndexError.
-            FileError: The file cannot be read, or is empty. Also the builtin exception of the
-                cause, e.g. `FileNotFoundError`.
+            FileError: The file cannot be read, or is empty.
         """
         name = self._name(sample_index)
         data_name, label_name, path_name, index_name = self._field_names

@@ -39,7 +39,7 @@ _LONGEST_WRITING_S = 3600.0
 
 
 class FolderEntry(NamedTuple):
-    """An entry of a folder: its name in it, and whether it is a folder, or a link to one."""
+    """An entry of a folder: its name, and whether it counts as a folder."""
 
     name: str
     is_folder: bool
@@ -106,12 +106,11 @@ class Storage:
     def read_bytes(self, name: str) -> UInt8Array:
         """Read a file into an array, ``(num_bytes,)`` uint8; it is read-only if the file is at a URL.
 
-        Local files are read into the array. (Mapping them saves up to a tenth of the time for files of 100 kB,
+        Local files are read, not mapped. (Mapping them saves up to a tenth of the time for files of 100 kB,
         but a file that is cut short while it is mapped kills the process.)
 
         Raises:
-            FileError: There is no such file, it cannot be read, it is a folder, or it has no bytes. Also the
-                builtin exception of the cause, e.g. `FileNotFoundError`.
+            FileError: There is no such file, it cannot be read, it is a folder, or it has no bytes.
         """
         path = self.path(name)
         try:
@@ -135,11 +134,12 @@ class Storage:
 
         Args:
             name: The folder; ``""`` for the root.
-            follows_links: Whether a link to a folder is a folder, and one that leads nowhere an error. If not, all
-                links are files, and their targets are not looked up, which saves time. Local folders only.
+            follows_links: Whether a link to a folder counts as a folder, and a link that leads nowhere is an
+                error. If not, all links are files, and their targets are not looked up, which saves time. Local
+                folders only.
 
         Raises:
-            FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
+            FileError: There is no such folder, or it cannot be read.
         """
         with self._refusing("The folder", name) as path:
             if is_url(path):
@@ -189,7 +189,7 @@ class Storage:
         """List the files of a remote root whose names match a pattern, in no particular order.
 
         Raises:
-            FileError: The folder cannot be listed. Also the builtin exception of the cause.
+            FileError: The folder cannot be listed.
         """
         with self._refusing("The folder", "") as path:
             file_system, folder = self._located(path)

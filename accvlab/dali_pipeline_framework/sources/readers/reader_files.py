@@ -29,8 +29,7 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
 
     Raises:
         SettingError: One is a pipe, a socket or a device; or some that were named cannot be read.
-        FileError: A folder or list of the files cannot be read. Also the builtin exception of
-            the cause.
+        FileError: A folder or list of the files cannot be read.
     """
     unreadable = []
     try:

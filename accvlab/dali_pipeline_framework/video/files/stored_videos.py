@@ -44,7 +44,7 @@ class FileState(NamedTuple):
         """Get the state of a local file, which messages call ``name``, or by its path.
 
         Raises:
-            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
+            FileError: It is not there, or cannot be accessed.
         """
         try:
             status = os.stat(path)
@@ -105,7 +105,7 @@ class StoredVideo:
         """Request size and version of the video file.
 
         Raises:
-            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
+            FileError: It is not there, or cannot be accessed.
         """
         return FileState(*self.storage.state(self.path))
 
@@ -113,7 +113,7 @@ class StoredVideo:
         """Open the video file for random access.
 
         Raises:
-            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
+            FileError: It is not there, or cannot be accessed.
             VideoError: The file is not the version that was indexed.
         """
         try:
