@@ -5,7 +5,7 @@ Six JPEGs of 1600 x 900 in files and 54 small fields per sample, decoded, as ten
 threads. *DALI by hand* has an output for each of the 60 fields and a decoder for each camera, with
 `DALIGenericIterator`. *Folded*, each image is a sample of DALI's batch, and has a sixth of the small fields beside
 it, in one array. *DALI's decoder alone* decodes files in memory, and does nothing else. Before they are measured,
-all others are checked to deliver the same arrays.
+all are checked to deliver the same arrays, the decoder its images.
 """
 
 from __future__ import annotations
