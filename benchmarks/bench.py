@@ -24,7 +24,7 @@ import bench_samplers
 import bench_steps
 import bench_video
 import calls_per_sample
-from results_file import ROOT, Report, machine, page_of, today, written
+from results_file import ROOT, Report, in_a_line, machine, page_of, today, written
 from step_contestants import NUM_THREADS
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -78,7 +78,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     if arguments.folder == RESULTS:
         bench_steps.PAGE.write_text(bench_steps.with_table(bench_steps.PAGE.read_text(), report["rows"]))
     for bound in report["bounds"]:
-        print(f"{bound['bound']}, is {bound['value']:.2f}: {'met' if bound['is_met'] else 'MISSED'}")
+        print(in_a_line(bound))
     print(stem.with_suffix(".md"))
 
 

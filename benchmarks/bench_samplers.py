@@ -24,7 +24,7 @@ import attrs
 import numpy as np
 from calls_per_sample import Images
 from races import as_list, spread
-from results_file import Row
+from results_file import Row, bound_of
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.sampling import (
@@ -160,8 +160,7 @@ def measure(folder: Path, is_quick: bool) -> tuple[list[Row], list[Row]]:
             continue
         for metric, limit in (("seek us", MOST_SEEK_US), ("per index us", MOST_PER_INDEX_US)):
             value = row[metric][0]
-            what = f"{each.name}, {each.size}: {metric}, at most {limit:g}"
-            bounds.append({"bound": what, "value": value, "limit": limit, "is_met": value <= limit})
+            bounds.append(bound_of(each.size, f"{each.name}: {metric}", value, at_most=limit))
     return [*rows, *rows_of_state(3 if is_quick else 20)], bounds
 
 

@@ -26,6 +26,7 @@ import step_settings as settings
 from nvidia.dali import backend, fn
 from nvidia.dali.pipeline import pipeline_def
 from races import START_METHOD, GetBatch, Pace, Race, Target, endless, judged, run
+from results_file import in_a_line
 from rig_contestants import why_not
 from rig_data import EachImage, RigProvider, RigSamples
 from step_contestants import normalizer, of_loader
@@ -601,7 +602,7 @@ def speed(check: Check) -> None:
         ratios=row["ratios"],
     )
     for target in judged(race, row):
-        check.require(check.quick or target["is_met"], f"{target['target']}, is {target['value']}")
+        check.require(check.quick or target["is_met"], in_a_line(target))
 
 
 # --- faults ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 import numpy as np
 import psutil
-from results_file import Row
+from results_file import Row, bound_of
 
 # Processors that other programs may use during a turn.
 MOST_CORES_OF_OTHERS = 0.2
@@ -250,15 +250,14 @@ def spread(values: list[float], num_digits: int) -> dict[str, float]:
     }
 
 
-def judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
+def judged(race: Race, row: dict[str, Any]) -> list[Row]:
     """The targets of a race, and whether they are met."""
     found = []
     ratios = {(each["of"], each["to"]): float(each["median"]) for each in row["ratios"]}
     for target in race.targets:
         value = ratios[target.faster, target.than]
-        what = f"{race.name}: {target.faster} to {target.than}, at least {target.at_least:g}"
-        is_met = value >= target.at_least
-        found.append({"target": what, "limit": target.at_least, "value": value, "is_met": is_met})
+        figure = f"rate of {target.faster} / rate of {target.than}"
+        found.append(bound_of(race.name, figure, value, at_least=target.at_least))
     return found
 
 
@@ -271,7 +270,7 @@ def run_all(races: Iterable[Race], pace: Pace) -> tuple[list[Row], list[Row]]:
     for race in races:
         found = run(race, pace)
         rows += rows_of(found)
-        bounds += [{"bound": each.pop("target"), **each} for each in judged(race, found)]
+        bounds += judged(race, found)
         ratios = ", ".join(f"{each['median']:.2f} times {each['to']}" for each in found["ratios"])
         print(f"{race.name}: {found['ratios'][0]['of']} has {ratios}", flush=True)
     return rows, bounds

@@ -26,6 +26,10 @@ contestant divided by that of the row, in turns that follow each other: the medi
 each* is the processor time per sample or image, of all processes. The load averages, and *cores of others*, tell
 whether other programs ran at the same time.
 """.rstrip().splitlines()
+_BOUNDS = """
+Bounds for some figures of the tables below. `rate of A / rate of B` is the *ratio* in the row of B.
+""".strip().splitlines()
+_OF_BOUND = ("section", "case", "figure", "at least", "at most", "measured")
 
 
 def machine() -> dict[str, Any]:
@@ -60,6 +64,25 @@ def written(report: Report) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
+# --- bounds --------------------------------------------------------------------------------------------------
+
+
+def bound_of(
+    case: str, figure: str, value: float, *, at_least: float | None = None, at_most: float | None = None
+) -> Row:
+    """What was measured beside the bound for it: one of `at_least` and `at_most`."""
+    is_met = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
+    limits = {"at least": at_least, "at most": at_most}
+    return {"case": case, "figure": figure, **limits, "measured": value, "is_met": is_met}
+
+
+def in_a_line(bound: Row) -> str:
+    """What a bound is, and whether it is met."""
+    limits = [f"{name} {bound[name]:g}" for name in ("at least", "at most") if bound[name] is not None]
+    verdict = "met" if bound["is_met"] else "MISSED"
+    return f"{bound['case']}: {bound['figure']}: {bound['measured']:.3g}, {' and '.join(limits)}: {verdict}"
+
+
 # --- the page ------------------------------------------------------------------------------------------------
 
 
@@ -76,8 +99,8 @@ def page_of(report: Report, texts: Mapping[str, str]) -> str:
         "",
         f"Python {about['python']}, DALI {about['dali']}, NumPy {about['numpy']}, PyTorch {about['torch']}.",
         *_ABOUT,
-        *("", "## Bounds", "", "| section | bound | is | |", "|---|---|--:|---|"),
-        *(f"| {each['section']} | {each['bound']} | {_met(each)} |" for each in report["bounds"]),
+        *("", "## Bounds", "", *_BOUNDS, "", f"| {' | '.join(_OF_BOUND)} | |", "|---|---|---|--:|--:|--:|---|"),
+        *(f"| {' | '.join(map(in_words, _of_bound(each)))} |" for each in report["bounds"]),
     ]
     for run in report["runs"]:
         title, text = texts[run["section"]].split("\n\n", 1)
@@ -101,14 +124,15 @@ def table_of(rows: list[Row]) -> Iterator[str]:
 
 
 def in_words(figure: Any) -> str:
-    """A number, or median, least and greatest."""
-    if figure is None:
-        return ""
+    """A text, a number, or median, least and greatest."""
+    if figure is None or isinstance(figure, str):
+        return figure or ""
     if isinstance(figure, list):
         median, least, greatest = (in_words(each) for each in figure)
         return f"{median} [{least}, {greatest}]"
     return f"{figure:.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
 
 
-def _met(bound: Row) -> str:
-    return f"{in_words(bound['value'])} | {'met' if bound['is_met'] else '**missed**'}"
+def _of_bound(bound: Row) -> Iterator[Any]:
+    yield from (bound[name] for name in _OF_BOUND)
+    yield "met" if bound["is_met"] else "**missed**"

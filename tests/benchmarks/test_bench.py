@@ -30,10 +30,14 @@ def test_a_quick_run_measures_all_sections(
         for median, least, most in (each for each in row.values() if isinstance(each, list)):
             assert 0 < least <= median <= most
     for each in report["bounds"]:
-        is_most = "at most" in each["bound"]
-        assert each["is_met"] == (each["value"] <= each["limit"] if is_most else each["value"] >= each["limit"])
-        assert f"{each['bound']}, is {each['value']:.2f}: {'met' if each['is_met'] else 'MISSED'}" in printed
-        assert f"| {each['section']} | {each['bound']} | " in page
+        least, most = each["at least"], each["at most"]
+        assert (least is None) != (most is None)
+        assert each["is_met"] == (each["measured"] <= most if least is None else each["measured"] >= least)
+        (line,) = (line for line in page.splitlines() if f"| {each['case']} | {each['figure']} | " in line)
+        assert line.startswith(f"| {each['section']} | ")
+        assert line.endswith(" | met |" if each["is_met"] else " | **missed** |")
+        (line,) = (line for line in printed.splitlines() if f"{each['case']}: {each['figure']}: " in line)
+        assert line.endswith(": met" if each["is_met"] else ": MISSED")
     rows = report["rows"]
     main(["--quick", "--only", "calls", "--folder", str(tmp_path)])
     assert json.loads(next(tmp_path.glob("*.json")).read_text())["rows"] == rows  # others are kept, calls the same

@@ -167,7 +167,7 @@ def _by_script(
         seconds = re.search(r"^after ([0-9.]+) s$", text, re.MULTILINE)
         name, _, message = text.partition(" ")
         signal_name = re.search("SIG[A-Z]+|ulimit", message)
-        return Disturbance(f"`{name}` ({signal_name.group()})", "", float(seconds.group(1)))
+        return Disturbance(f"`{name.partition('[')[0]}` ({signal_name.group()})", "", float(seconds.group(1)))
 
     return inject
 
