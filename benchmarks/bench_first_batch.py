@@ -4,8 +4,9 @@
 Each turn is a program of its own, which has imported what it needs before the clock starts, as a training has. It
 makes a loader with two workers and gets a batch, then does both again. *numpy* is a provider that needs NumPy
 only, *albumentations* one that wraps a `Dataset` of PyTorch with a transform of Albumentations. *Imports alone* is
-what its packages take to import in a fresh process: the fork server imports them, too, once. Both are measured in
-turns, so their difference, which has a bound, may fall below 0 by chance.
+what its packages take to import in a fresh process: the fork server imports them, too, once. The bound is for the
+difference of *forkserver* and *imports alone*, which can be below 0 by chance, as each is measured in turns of its
+own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls of functions per batch.
 
 How many Python functions are called for a batch of small samples, from the sampler to the batch of the loop. Each
-call takes 0.1 to 1 microsecond, and each function must be read by who follows the code. Everything runs in one
+call takes 0.1 to 1 microsecond, and whoever follows the code must read each function. Everything runs in one
 process, so that nothing is hidden: a worker makes the same calls for its part. This lists the functions:
 
     python benchmarks/calls_per_sample.py [--batch-size 8] --by-function

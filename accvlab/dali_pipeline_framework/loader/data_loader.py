@@ -164,8 +164,8 @@ class DataLoader(TorchInterface):
         last_batch: Handling of a last batch that is not full, see `LastBatch`: ``"drop"``, ``"pad"``,
             ``"partial"`` or ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples
             are shuffled, otherwise ``"partial"``). Not for inputs.
-        context_name: Name for a group that is added to each sample and holds its position, with the fields
-            of `SamplePlace` but ``visit``. Not for inputs.
+        context_name: Name of a group that is added to each sample and holds its position: the fields of
+            `SamplePlace`, except ``visit``. Not for inputs.
         steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: a loop ends only if
             the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
@@ -205,9 +205,9 @@ class DataLoader(TorchInterface):
     next epoch at once (or, after `set_epoch`, the epoch that was set). Batches of the abandoned epoch that were
     loaded ahead are thrown away.
 
-    `state_dict` returns the position of the training loop, as a small value for JSON, the same on all ranks. A
-    loader that loads this value resumes with the next batch, with any number of workers, on any number of shards,
-    and with any batch size that the order allows.
+    `state_dict` returns the position of the training loop as a small value for JSON, in general the same on all
+    ranks. A loader that loads this value resumes with the next batch, with any number of workers, on any number of
+    shards, and with any batch size that the order allows.
 
     Threads can share a loader: several may call ``next`` of a loop at once, and each batch goes to one of them;
     `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a
@@ -227,7 +227,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe for driving data that made this loader, for pictures of batches; None if none did."""
+    """Settings of the recipe for driving data with which this loader was made, to draw batches; else None."""
 
     _was_prepared = False  # by Accelerate
 
@@ -436,7 +436,7 @@ class DataLoader(TorchInterface):
 
     @property
     def bound_input(self) -> PipelineInput:
-        """The input that feeds the pipeline, given or made of the data provider, with settings of this loader."""
+        """The input that feeds the pipeline, ``source`` or made from it, with the settings of this loader."""
         return self._run.pipelines.data_input
 
     @property
@@ -514,7 +514,7 @@ class DataLoader(TorchInterface):
 
     @property
     def prefetch_factor(self) -> int | None:
-        """Batches that are loaded ahead, of all workers together; None without worker processes, as in PyTorch."""
+        """Batches loaded ahead by all workers together, not by each as in PyTorch; None without workers."""
         depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
         return depth
 

@@ -313,7 +313,7 @@ def main() -> None:
     faulthandler.cancel_dump_traceback_later()
     load = " to ".join(f"{load:.1f}" for load in sorted(loads))
     cores = len(os.sched_getaffinity(0))
-    TABLE.write(rows, f"Measured in one run, on {cores} cores with a load of {load}, other programs included.\n")
+    TABLE.write(rows, f"Measured in one run, on {cores} cores with a load of {load}.\n")
 
 
 if __name__ == "__main__":

@@ -187,9 +187,12 @@ def test_an_index_comes_back_as_it_was(data, opened, tmp_path):
         for name in getattr(index, table).__attrs_attrs__:
             was, now = (getattr(getattr(one, table), name.name) for one in (index, found))
             np.testing.assert_array_equal(was, now)
-    content = pickle.dumps(opened())  # as its folder
-    assert len(content) < 1000
-    assert pickle.loads(content).get_data(1)["frame"] == 1
+    for provider in (opened(), DrivingProvider(found, root)):
+        content = pickle.dumps(provider)  # as the folder of the index
+        assert len(content) < 1000
+        assert pickle.loads(content).get_data(1)["frame"] == 1
+    changed = DrivingProvider(attrs.evolve(found, origin={"made by": "a test"}), root)
+    assert pickle.loads(pickle.dumps(changed)).origin == {"made by": "a test"}
     words = "is no index of driving data that can be used"
     assert_refused(lambda: DrivingProvider(tmp_path / "nothing", tmp_path), words, FileNotFoundError)
 

@@ -38,9 +38,10 @@ _logger = logging.getLogger(__name__)
 class Columns:
     """Named arrays, with notes, that are stored in a folder.
 
-    Each array is a ``.npy`` file with the checksum of its content in its name. The header has the names, and is
-    replaced last: a process that opens the folder during a change gets all of the old columns or all of the
-    new ones. If the writer is killed, the folder keeps the old columns; a new folder without a header is invalid.
+    Each array is a ``.npy`` file with the checksum of its content in its name. One more file, the header, lists
+    them and is replaced last: a process that opens the folder during a change gets all of the old columns or all
+    of the new ones. If the writer is killed, the folder keeps the old columns; a new folder without a header is
+    invalid.
 
     Attributes:
         kind: Name of the kind of columns, e.g. ``"index of a video"``. Columns of another kind are refused.

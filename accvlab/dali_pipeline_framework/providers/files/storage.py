@@ -96,7 +96,7 @@ class Storage:
         return self._requested_reading or _READING
 
     def path(self, name: str) -> str:
-        """Get the full path or URL of the file with a name."""
+        """Get the full path or URL of the file of this name."""
         if not name:
             return self.root
         join = joined_url if self.is_remote else os.path.join
@@ -157,7 +157,7 @@ class Storage:
             return open_regular_file(path)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file with a name; if this cannot be found out, raises the `FileError` of `state`."""
+        """Whether there is a file of this name; if that cannot be found out, raises a `FileError`, as `state`."""
         try:
             self.state(name)
         except FileNotFoundError:

@@ -251,6 +251,7 @@ class DrivingIndex:
         line_categories: Names of the categories of map lines, by number.
         point_columns: Names of the columns of lidar points: ``"x", "y", "z", "intensity", ...``.
         origin: Source of the index, and how it was made: any values for JSON.
+        folder: The folder from which `open` mapped it; None for an index that was made in this process.
     """
 
     base: str
@@ -268,6 +269,7 @@ class DrivingIndex:
     line_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
     point_columns: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
     origin: Mapping[str, Any] = attrs.field(factory=dict)
+    folder: str | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Check that the columns go together."""
@@ -343,7 +345,7 @@ class DrivingIndex:
             for column, values in attrs.asdict(table, recurse=False).items()
             if values is not None
         }
-        names = {field.name for field in attrs.fields(DrivingIndex)}.difference(_TABLES)
+        names = {field.name for field in attrs.fields(DrivingIndex) if field.init}.difference(_TABLES)
         return Columns(_KIND, arrays, {name: getattr(self, name) for name in sorted(names)})
 
     @classmethod
@@ -359,9 +361,11 @@ class DrivingIndex:
             table, _, column = name.partition(".")
             tables.setdefault(table, {})[column] = array
         try:
-            return cls(**columns.notes, **{name: _TABLES[name](**table) for name, table in tables.items()})
+            index = cls(**columns.notes, **{name: _TABLES[name](**table) for name, table in tables.items()})
         except (KeyError, TypeError, SettingError) as error:
             raise file_error(f"{os.fspath(folder)!r} is no {_KIND} that can be used", error) from error
+        object.__setattr__(index, "folder", columns.folder)
+        return index
 
 
 _TABLES: dict[str, Any] = {
@@ -476,15 +480,26 @@ def cached_index(
         FileError: A source cannot be read.
         SettingError: The folder of indices cannot be written.
     """
-    found = load_or_make(
+    return Path(str(opened_index(make, states_of(sources), settings, folder, is_current=is_current).folder))
+
+
+def opened_index(
+    make: Callable[[], DrivingIndex],
+    states: list[list[Any]],
+    settings: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None,
+    *,
+    is_current: Callable[[DrivingIndex], bool] = lambda known: True,
+) -> DrivingIndex:
+    """Open the index that `cached_index` finds or makes; ``states`` are those of its sources."""
+    return load_or_make(
         cache_folder(folder),
-        [states_of(sources), settings],
-        lambda path: (Path(path), DrivingIndex.open(path)),
+        [states, settings],
+        DrivingIndex.open,
         lambda: make().columns(),
-        is_current=lambda known: is_current(known[1]),
+        is_current=is_current,
         setting=SETTING,
     )
-    return found[0]
 
 
 def states_of(sources: Iterable[str | os.PathLike[str]]) -> list[list[Any]]:

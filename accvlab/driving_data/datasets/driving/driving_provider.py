@@ -153,7 +153,8 @@ class DrivingProvider(DataProvider):
             FileError: The index cannot be opened.
             SettingError: The data set lacks requested parts, or there are no frames.
         """
-        self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
+        self._index = index if isinstance(index, DrivingIndex) else DrivingIndex.open(index)
+        self._stored_index = self._index if self._index.folder is None else self._index.folder
         self._storage = Storage(data_root, storage_options)
         self._storage_options = storage_options
         self._index_cache, self._opened_ns = index_cache, time.time_ns()
@@ -180,8 +181,8 @@ class DrivingProvider(DataProvider):
 
     @cached_property
     def _index(self) -> DrivingIndex:
-        given = self._given_index
-        return given if isinstance(given, DrivingIndex) else DrivingIndex.open(given)
+        stored = self._stored_index
+        return stored if isinstance(stored, DrivingIndex) else DrivingIndex.open(stored)
 
     @cached_property
     def _video_frames(self) -> VideoFrames:

@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
 from .driving_fields import checked_names
-from .driving_index import DrivingIndex, cached_index
+from .driving_index import DrivingIndex, opened_index, states_of
 from .index_checks import require_usable
 
 _LEFT_OUT, _ONLY_SCENES = "left_out", "only_scenes"
@@ -159,8 +159,8 @@ def index_of_parts(
     settings: Mapping[str, Any],
     *,
     of_split: Sequence[str] | None = None,
-) -> Path:
-    """Get the folder of an index that leaves out what cannot be read and is not requested, see `cached_index`.
+) -> DrivingIndex:
+    """Open an index that leaves out what cannot be read and is not requested, see `cached_index`.
 
     An index has all scenes. If files are damaged, and scenes are named, it is made of these alone, in a folder of
     its own: the index of all, or of others, may be open elsewhere.
@@ -177,9 +177,9 @@ def index_of_parts(
     """
     scenes: Any = settings.get("scenes") if of_split is None else of_split
     names = frozenset(map(str, scenes)) if scenes else None
-    there, wants = [path for path in map(Path, sources) if path.exists()], RequestedParts(settings).wants
+    states, wants = states_of(path for path in map(Path, sources) if path.exists()), RequestedParts(settings).wants
 
-    def folder_of(only: frozenset[str] | None, *, is_made: bool) -> Path:
+    def index_of(only: frozenset[str] | None, *, is_made: bool) -> DrivingIndex:
         note = None if only is None else sorted(only)
 
         def make_it() -> DrivingIndex:
@@ -195,23 +195,23 @@ def index_of_parts(
             return origin.get(_ONLY_SCENES) == note and not any(map(wants, origin.get(_LEFT_OUT, ())))
 
         whole_key = key if only is None else {**key, _ONLY_SCENES: note}
-        return cached_index(make_it, there, whole_key, settings.get("index_cache"), is_current=has_requested)
+        return opened_index(make_it, states, whole_key, settings.get("index_cache"), is_current=has_requested)
 
-    def found() -> Path:
+    def found() -> DrivingIndex:
         # An index of the named scenes says that not all can be read, which takes long to find out.
         for only in (None,) if names is None else (None, names):
             with contextlib.suppress(_NotMadeError):
-                return folder_of(only, is_made=False)
+                return index_of(only, is_made=False)
         try:
-            return folder_of(None, is_made=True)
+            return index_of(None, is_made=True)
         except FileError as error:
             if names is None:
                 raise
             try:
-                return folder_of(names, is_made=True)
+                return index_of(names, is_made=True)
             except _NoScenesError:
                 raise error from None
 
-    folder = found()
-    require_usable(DrivingIndex.open(folder), wants, scenes)
-    return folder
+    index = found()
+    require_usable(index, wants, scenes)
+    return index

@@ -117,9 +117,9 @@ class InfosProvider(DrivingProvider):
             return made[-1]
 
         key = {"infos": _VERSION, **attrs.asdict(of_boxes_and_order)}
-        folder = index_of_parts(make, [self._pickle], key, settings)
+        index = index_of_parts(make, [self._pickle], key, settings)
         self._folders: dict[tuple[str, str], str] = {}
-        super().__init__(folder, data_root, storage_options=storage_options, **settings)
+        super().__init__(index, data_root, storage_options=storage_options, **settings)
         self._warn_of_gaps()
         self._refuse_missing_files(repr(self._pickle))
         self._find_folders()

@@ -22,7 +22,6 @@ from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_a
 from ..driving import driving_index as tables
 from ..driving import poses
 from ..driving.array_types import Array, Float32, Float64, Int64
-from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider, Unpack
 from ..driving.requested_parts import index_of_parts
 from . import logs
@@ -127,15 +126,14 @@ class NavsimProvider(DrivingProvider):
         clouds = self._frames_back.pop(_LIDAR, [])
         of_sensors: dict[str, Any] = {"cameras": [*self._frames_back], "lidar": bool(clouds)}
         requested = {**settings, **of_sensors, "has_route": self._filter.has_route}
-        folder = index_of_parts(lambda parts: logs.make_index(files, parts), files, key, requested)
-        index = DrivingIndex.open(folder)
+        index = index_of_parts(lambda parts: logs.make_index(files, parts), files, key, requested)
         self._chosen_frames = self._filter.current_frames(index)
         of_log = np.searchsorted(index.frames.first_of_scene, self._chosen_frames, side="right") - 1
         numbers, counts = np.unique(of_log, return_counts=True)
         self._scenes_per_log = tuple(counts.tolist())
         self._clouds_back = sorted(back for back in clouds if back)
         super().__init__(
-            folder,
+            index,
             blobs if blobs is not None else top / "sensor_blobs" / name,
             scenes=[os.fsdecode(index.frames.scene[number]) for number in numbers],
             storage_options=storage_options,

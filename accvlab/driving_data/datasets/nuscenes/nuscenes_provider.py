@@ -281,10 +281,7 @@ class NuScenesProvider(DrivingProvider):
         )
         key = {"format": "nuscenes 3", **attrs.asdict(conversion)}
         of_split = None if split is None else names_of_split(split)
-        index_folder = index_of_parts(
-            conversion.make_index, conversion.sources(), key, settings, of_split=of_split
-        )
-        index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
+        index = index_of_parts(conversion.make_index, conversion.sources(), key, settings, of_split=of_split)
         if split is not None:
             settings["scenes"] = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
         classes = settings.get("classes")
@@ -295,7 +292,7 @@ class NuScenesProvider(DrivingProvider):
         if classes is not None and index.boxes is not None:
             settings["classes"] = class_mapping(classes, index.categories)
         top = folder if data_root is None else data_root
-        super().__init__(index_folder, top, storage_options=storage_options, **settings)
+        super().__init__(index, top, storage_options=storage_options, **settings)
         self._refuse_missing_files(f"{index.origin['tables']}/sample_data.json")
         self._check_files(
             repr(str(tables)), " Or give the folder that has `samples` in it, as `root` or `data_root`."

@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving import poses
 from ..driving.array_types import Array, Float64, Int64
-from ..driving.driving_index import DrivingIndex, cached_index
+from ..driving.driving_index import DrivingIndex, opened_index, states_of
 from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.index_checks import require_usable
@@ -152,10 +152,10 @@ class PhysicalAiProvider(DrivingProvider):
         key: dict[str, Any] = {"reader": "physical ai 4", "root": storage.root, "parts": attrs.asdict(parts)}
         key["layout"] = attrs.asdict(clips[0].layout)
         key["clips"] = [[clip.name, clip.chunk, clip.end, clip.events.tolist(), clip.cameras] for clip in clips]
-        sources = parts.sources(clips)
-        index = cached_index(lambda: make_index(clips, parts), sources, key, settings.get("index_cache"))
+        states = states_of(parts.sources(clips))
+        index = opened_index(lambda: make_index(clips, parts), states, key, settings.get("index_cache"))
         require_usable(
-            DrivingIndex.open(index),
+            index,
             RequestedParts(settings).wants,
             settings.get("scenes"),
             has_own_times=moments is None,
