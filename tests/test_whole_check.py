@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from support.child_processes import run_process
+from support.laws import each_value
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("given", [None, "elsewhere"])
-@pytest.mark.parametrize("is_there", [True, False])
+@each_value(given=[None, "elsewhere"], is_there=[True, False])
 def test_the_whole_check_compares_where_reference_data_is_next_to_it(
     tmp_path: Path, given: str | None, is_there: bool
 ) -> None:

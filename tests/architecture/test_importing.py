@@ -61,6 +61,7 @@ def test_sampling_loads_no_dali() -> None:
     assert output == "\n"
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(320)  # a process for each module: long where the machine is busy
 def test_each_room_and_each_module_can_be_imported_first() -> None:
     # The package imports its rooms in a fixed order, which would hide a cycle between them. So an empty one

@@ -7,7 +7,7 @@ import pytest
 from driving_support.kitti import write_odometry
 from PIL import Image
 from support.child_processes import run_process
-from support.laws import spread
+from support.laws import some, spread
 from support.optional_packages import has
 
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
@@ -151,7 +151,7 @@ def test_what_commands_say(command, said, capsys):
         rest = rest[rest.index(words) + len(words.rstrip("\n")) :]
 
 
-@pytest.mark.parametrize("subject", ["provider", "loader", "recipe"])
+@some("subject", ["provider", "loader", "recipe"], {2})
 def test_recordings_have_as_many_frames_as_requested(folder, subject):
     pytest.importorskip("rerun")
     sizes = []

@@ -71,6 +71,7 @@ def _losses(output: str) -> tuple[float, float]:
 # --- whole runs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo, monkeypatch):
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "index"))
     monkeypatch.setattr(demo, "generate_scenes", lambda: scenes)

@@ -28,6 +28,7 @@ def _digests(root):
 # ---- what is generated
 
 
+@pytest.mark.wide
 def test_equal_settings_give_equal_bytes(scenes, tmp_path):
     first = export_nuscenes(scenes, tmp_path / "first")
     again = export_nuscenes(generate_scenes(**SMALL), tmp_path / "again")

@@ -152,10 +152,10 @@ def cast_rays(frame: Frame, origin: Floats, rays: Floats) -> tuple[Floats, NDArr
     hits = np.full(len(rays), -1)
     for row, (centre, size, yaw) in enumerate(zip(frame.centres, frame.sizes, frame.yaws, strict=True)):
         to_box = rotation_about_z(-yaw)
-        start, direction = to_box @ (origin - centre), rays @ to_box.T
+        start, directions = to_box @ (origin - centre), np.ascontiguousarray((rays @ to_box.T).T)
         with np.errstate(divide="ignore", invalid="ignore"):
-            slabs = np.stack([(side * 0.5 * size - start) / direction for side in (-1.0, 1.0)])
-        enters, leaves = slabs.min(axis=0).max(axis=1), slabs.max(axis=0).min(axis=1)
+            one, other = ((side * 0.5 * size - start)[:, None] / directions for side in (-1.0, 1.0))
+        enters, leaves = np.minimum(one, other).max(axis=0), np.maximum(one, other).min(axis=0)
         is_nearer = (enters < leaves) & (enters > 0.0) & (enters < distances)
         distances[is_nearer], hits[is_nearer] = enters[is_nearer], row
     return distances, hits

@@ -147,6 +147,7 @@ NAMES: dict[str, Callable[[Any], bool]] = {
 }
 
 
+@pytest.mark.wide
 def test_names_are_there_and_mean_the_same(roots: dict[str, Any]) -> None:
     problems = []
     for path, means_the_same in NAMES.items():

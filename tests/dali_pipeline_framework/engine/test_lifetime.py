@@ -129,7 +129,7 @@ WAITS, READS = "while True: time.sleep(1)", "while True: next(epoch)"
     ("source", "method", "does", "ending"),
     [
         pytest.param(CALLABLE, "fork", "", 0, marks=pytest.mark.wide),
-        (CALLABLE, "fork", "raise RuntimeError", 1),
+        pytest.param(CALLABLE, "fork", "raise RuntimeError", 1, marks=pytest.mark.wide),
         pytest.param(CALLABLE, "forkserver", "sys.exit(3)", 3, marks=pytest.mark.wide),
         pytest.param(CALLABLE, "spawn", "import torch", 0, marks=pytest.mark.wide),
         (CALLABLE, "fork", WAITS, -signal.SIGKILL),

@@ -10,7 +10,7 @@ from random_kills import run_with_kills
 
 @pytest.mark.parametrize(
     ("start_method", "num_kills"),
-    [("fork", 10), ("forkserver", 5), pytest.param("spawn", 5, marks=pytest.mark.wide)],
+    [("fork", 10), *(pytest.param(method, 5, marks=pytest.mark.wide) for method in ("forkserver", "spawn"))],
 )
 @pytest.mark.timeout(300)
 def test_the_stream_is_the_undisturbed_one(tmp_path: Path, start_method: str, num_kills: int) -> None:

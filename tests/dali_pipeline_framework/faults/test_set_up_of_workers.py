@@ -187,6 +187,7 @@ class SlowToUnpickle(ImageProvider):
         vars(self).update(state)
 
 
+@pytest.mark.wide
 def test_it_is_logged_that_workers_take_long_to_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from disturbed_loaders import AT_THE_LATEST_S, loader_of, stream
 from loader_processes import end_loader
 from support.fault_providers import DeadlyProvider, ImageProvider
 from support.inputs import NumberIterable
-from support.laws import each_value
+from support.laws import each_value, some
 from support.loaders import frozen, make_loader
 from support.pipelines import indices, worker_pids
 from support.providers import IndexProvider
@@ -138,7 +138,7 @@ def test_a_loader_with_a_worker_that_does_not_end_is_closed_soon(tmp_path: Path)
     assert worker_pids() == []
 
 
-@pytest.mark.parametrize("fault", ["block", "block_in_native_code"])
+@some("fault", ["block", "block_in_native_code"], {1})
 def test_stacks_are_logged_where_no_batch_comes(
     tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:

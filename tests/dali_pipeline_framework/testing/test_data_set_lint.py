@@ -52,6 +52,7 @@ def test_what_fails_is_found_where_it_fails(
     assert "in its place" not in printed.err + caplog.text
 
 
+@pytest.mark.wide
 def test_samples_that_end_their_process_or_do_not_end_are_named(tmp_path: Path) -> None:
     found = listed("Deadly", tmp_path / "failed.jsonl", "--timeout", "4")
     assert sorted(found) == [2, 3, 5, 7, 8]

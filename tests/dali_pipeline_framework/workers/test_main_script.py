@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.child_processes import run_process
-from support.laws import each_value, some
+from support.laws import each_value
 from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework.workers.pickling import guard_around
@@ -60,7 +60,8 @@ GUARD = 'if __name__ == "__main__":\n'
 EXPECTED = "worker 0\n[[30.0, 32.0], [34.0, 36.0]]\n"
 
 
-@some("way", ["-c", "stdin", "-i", "-m"], {0})
+@pytest.mark.wide
+@pytest.mark.parametrize("way", ["-c", "stdin", "-i", "-m"])
 def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
     source = DEFINITIONS + STEPS + RUN.format("")
     package = tmp_path / "numbers_of_four"
@@ -156,7 +157,8 @@ def test_what_is_above_the_main_guard_goes_by_name(tmp_path: Path) -> None:
     assert done.stdout.count("imported") >= 2
 
 
-@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
+@pytest.mark.wide
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_script_without_a_guard(tmp_path: Path, method: str) -> None:
     """It is imported by the workers only where they need what it defines."""
     script = tmp_path / "training.py"

@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 from support.child_processes import run_python, worker_pids
-from support.laws import some
 from support.pipelines import indices
 from support.providers import IndexProvider
 
@@ -202,7 +201,8 @@ SLOW = """
 """
 
 
-@some("how", ["early", "late", "killed"], {2})
+@pytest.mark.wide
+@pytest.mark.parametrize("how", ["early", "late", "killed"])
 def test_it_ends_with_the_program_also_while_it_imports(how: str, modules: Callable[..., Path]) -> None:
     folder = modules(shop_notes=SLOW, own_notes="", own_provider=PROVIDER)
     os.mkfifo(folder / "notes.begun")

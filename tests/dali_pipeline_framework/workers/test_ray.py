@@ -103,10 +103,8 @@ def ray_runs() -> Iterator[RayRuns]:
 FEW = ["streams, cut"]
 
 
-@pytest.mark.parametrize(
-    ("num_actors", "names"),
-    [(2, FEW), *(pytest.param(*case, marks=pytest.mark.wide) for case in ((1, None), (3, FEW)))],
-)
+@pytest.mark.wide
+@pytest.mark.parametrize(("num_actors", "names"), [(2, FEW), (1, None), (3, FEW)])
 def test_stream_is_that_of_worker_processes_in_all_orders(
     ray_runs: RayRuns, num_actors: int, names: list[str] | None
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driving_support.recipe_cases import photometric_draws
+from support.laws import each_value
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.testing import run_step
@@ -117,9 +118,11 @@ def test_streampetr(part: str, cache: Path) -> None:
             assert_close("corners", boxes.corners, expected["gt_bboxes_3d.corners"], atol=1e-5)
 
 
-@pytest.mark.parametrize("run", ["workers", pytest.param("graph", marks=pytest.mark.wide)])
-@pytest.mark.parametrize("part", ["train", "test"])
-@pytest.mark.parametrize("model", ["sparsedrive", "sparse4d"])
+@each_value(
+    run=["workers", pytest.param("graph", marks=pytest.mark.wide)],
+    part=["train", "test"],
+    model=["sparsedrive", "sparse4d"],
+)
 def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:
     folder, draws = recorded(model)
     conf = draws["config"]["data_aug_conf"]

@@ -14,6 +14,7 @@ from support.index_making import (
     assert_a_full_disk_is_reported,
     assert_one_process_makes_it,
 )
+from support.laws import some
 from support.videos import make_video
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -43,7 +44,7 @@ def open_videos(folder: Path, note: Callable[[], None]) -> Any:
         video_index.make_index = make_index
 
 
-@pytest.mark.parametrize("is_deadly", [False, True])
+@some("is_deadly", [False, True], {1})
 def test_one_of_several_processes_makes_it(source: Path, is_deadly: bool) -> None:
     assert_one_process_makes_it(open_videos, source, is_deadly)
 
