@@ -98,6 +98,7 @@ def test_each_room_and_each_module_can_be_imported_first() -> None:
     assert output == "done\n"
 
 
+@pytest.mark.wide
 def test_importing_takes_few_calls_next_to_importing_dali() -> None:
     # Calls of Python functions: their number is the same however busy the machine is.
     # The package itself imports its rooms on demand. What is last is what every pipeline needs.

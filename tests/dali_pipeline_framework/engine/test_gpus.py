@@ -390,6 +390,7 @@ for error in ERRORS:
 """
 
 
+@pytest.mark.wide
 def test_at_exit_a_pipeline_is_not_destroyed_either() -> None:
     errors = (LOST, "something else")
     done = run_python(_WITHOUT_WITH.replace("ERRORS", repr(errors)), check=True)

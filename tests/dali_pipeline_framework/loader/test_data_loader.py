@@ -118,7 +118,7 @@ ACTS = st.tuples(
 
 class TestLoops:
     # Without shrinking, which takes minutes where loaders are made.
-    @settings(max_examples=examples(40, 200), phases=[Phase.generate])
+    @settings(max_examples=examples(15, 200), phases=[Phase.generate])
     @given(st.sampled_from([0, 0, 2]), st.lists(ACTS, min_size=8, max_size=16))
     def test_loops_epochs_and_states_are_as_documented(
         self, num_workers: int, acts: list[tuple[str, int]]

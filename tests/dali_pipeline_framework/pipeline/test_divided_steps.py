@@ -196,7 +196,7 @@ def assert_same(found: Sequence[StepRun], expected: Sequence[StepRun], tolerance
             assert not value.size or np.quantile(difference, 0.9) <= tolerance, path
 
 
-@settings(deadline=None, max_examples=examples(25, 200))
+@settings(deadline=None, max_examples=examples(12, 200))
 @given(
     case=chains(),
     folds=st.booleans(),

@@ -113,6 +113,7 @@ def in_console(folder: Path, source: str, *absent: str) -> subprocess.CompletedP
 FORK_SERVER = RUN.format(", start_method='forkserver'")
 
 
+@pytest.mark.wide
 def test_what_a_console_defines(tmp_path: Path) -> None:
     done = in_console(tmp_path, DEFINITIONS + "# cell\n" + STEPS + "# cell\n" + FORK_SERVER)
     assert done.stdout == EXPECTED, done.stderr
