@@ -63,7 +63,7 @@ mutants: $(VENV)/test.stamp
 	$(HIDDEN) $(BIN)/python tests/mutants.py $(MUTANTS)
 
 types: $(VENV)/test.stamp
-	MYPY_NUM_WORKERS=2 $(BIN)/mypy
+	$(BIN)/mypy
 
 docs: $(VENV)/test.stamp
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
@@ -135,4 +135,6 @@ $(VENV)/gpu.stamp: $(VENV)/test.stamp
 $(VENV)/test.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(BIN)/python $(INSTALL) -e ".[test]"
 	$(BIN)/python -m pip install -q --no-deps $(DEVKIT)
+	# Compiles the tests once; each of the processes that run them would.
+	$(HIDDEN) $(BIN)/python -m pytest --collect-only -q > /dev/null || true
 	touch $@ $(VENV)/demo.stamp

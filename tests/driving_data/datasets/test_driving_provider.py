@@ -191,8 +191,8 @@ def test_an_index_comes_back_as_it_was(data, opened, tmp_path):
         content = pickle.dumps(provider)  # as the folder of the index
         assert len(content) < 1000
         assert pickle.loads(content).get_data(1)["frame"] == 1
-    changed = DrivingProvider(attrs.evolve(found, origin={"made by": "a test"}), root)
-    assert pickle.loads(pickle.dumps(changed)).origin == {"made by": "a test"}
+    changed = DrivingProvider(attrs.evolve(found, origin={"made by": "a change"}), root)
+    assert pickle.loads(pickle.dumps(changed)).origin == {"made by": "a change"}
     words = "is no index of driving data that can be used"
     assert_refused(lambda: DrivingProvider(tmp_path / "nothing", tmp_path), words, FileNotFoundError)
 
