@@ -3,9 +3,10 @@
 
 Six JPEGs of 1600 x 900 in files and 54 small fields per sample, decoded, as tensors of PyTorch; two workers, two
 threads. Both loaders *by hand* use `DALIGenericIterator`. *An operator per camera* has an output for each of the
-60 fields and a decoder for each camera. *Folded* has one decoder: each image is a sample of DALI's batch, together
-with nine of the small fields in one array. *DALI's decoder alone* decodes files in memory, and does nothing else.
-Before the measurement it is checked that all deliver the same arrays, and the decoder the same images.
+60 fields and a decoder for each camera. *Folded* has one decoder: each image is a sample of DALI's batch of its
+own. The small fields are divided among the six images, nine for each, as one array. *DALI's decoder alone* decodes
+files in memory, and does nothing else. Before the measurement it is checked that all deliver the same arrays, and
+the decoder the same images.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order of samples, and state.
 
-*create us*: the constructor. *first access us*: the first request for a batch of an epoch, one of its middle;
-streams of sequences prepare the epoch in it, and *numpy permutation* makes the array of the whole order. *seek
-us*: a random batch of that epoch. *per index us*: batch after batch, divided by the 16 samples of each. *peak
-MiB*: of all these, as `tracemalloc` sees it. *state*: `state_dict`, the bytes of its JSON, and the time from
+*create us*: the constructor. *first access us*: the first request in an epoch, for a batch from its middle. During
+it, streams of sequences prepare the epoch, and *numpy permutation* makes the array of the whole order. *seek us*:
+a random batch of that epoch. *per index us*: batch after batch, divided by the 16 samples of each. *peak MiB*: of
+all these, as `tracemalloc` sees it. *state*: `state_dict`, the bytes of its JSON, and the time from
 `load_state_dict` to the first batch, for a state of the start of an epoch of 1,000 samples and one of its middle.
 """
 

@@ -2,8 +2,9 @@
 """Clips of videos.
 
 Clips of four frames of four cameras in a random order, 1920 x 1080 at 6 Mbit/s, a key frame every 30 frames; two
-workers. *Encoded* clips are cut out of the files and decoded by a step, `VideoDecoder`. *TorchCodec* decodes in a
-data set of PyTorch, with decoders that stay open.
+workers. *Decoded* clips are decoded by the provider, in the workers; *encoded* ones are only cut out of the files
+by it, and decoded by a step, `VideoDecoder`. *TorchCodec* decodes in a data set of PyTorch, with decoders that
+stay open.
 """
 
 from __future__ import annotations

@@ -145,10 +145,11 @@ class DataLoader(TorchInterface):
         shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
             (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
         sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
-            package; a function of the epoch that returns the sample indices of all shards in order; or a sampler
-            of PyTorch, which gives the indices of its own rank. A function or a sampler of PyTorch runs in this
-            process when a loop begins (after the sampler's ``set_epoch``, if it has one). The policy of such
-            an order for the last batch is ``"partial"``, unless ``last_batch`` is given.
+            package; a function that takes the epoch and returns its sample indices, in order, before they are
+            divided among shards; or a sampler of PyTorch, which gives the indices of its own rank. A function or a
+            sampler of PyTorch runs in this process when a loop begins (after the sampler's ``set_epoch``, if it
+            has one). The policy of such an order for the last batch is ``"partial"``, unless ``last_batch`` is
+            given.
         run: Where steps run. ``"workers"``: all on arrays in the workers. ``"graph"``: pixels in the graph, all
             else in the workers. ``"auto"``: as ``"graph"`` with a GPU; without a GPU, on arrays in the workers if
             this costs less (see `PipelineDefinition`).
@@ -166,8 +167,8 @@ class DataLoader(TorchInterface):
             are shuffled, otherwise ``"partial"``). Not for inputs.
         context_name: Name of a group that is added to each sample and holds its position: the fields of
             `SamplePlace`, except ``visit``. Not for inputs.
-        steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: a loop ends only if
-            the input does.
+        steps_per_epoch: Number of batches of a loop, where sampler or input are endless or do not know theirs.
+            None: a loop ends only if the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
         start_method: How workers start: ``"forkserver"``, ``"fork"`` (not with ``device_id``) or ``"spawn"``.
         output_type: ``"torch"`` or ``"numpy"``.
@@ -186,7 +187,7 @@ class DataLoader(TorchInterface):
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` holds, for code that
             checks it. Attributes that such code sets have no effect.
         faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or its ``samples`` alone:
-            ``"raise"``, ``"skip"`` or ``"replace"``. None: the first failure is raised.
+            ``"raise"``, ``"skip"`` or ``"replace"``. None: as ``"raise"``.
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
             ledgers. None: no record.
         workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
@@ -227,7 +228,8 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe for driving data with which this loader was made, to draw batches; else None."""
+    """Settings of the recipe for driving data that made this loader, for plots of batches; None without a
+    recipe."""
 
     _was_prepared = False  # by Accelerate
 
@@ -436,7 +438,10 @@ class DataLoader(TorchInterface):
 
     @property
     def bound_input(self) -> PipelineInput:
-        """The input that feeds the pipeline, ``source`` or made from it, with the settings of this loader."""
+        """The input that feeds the pipeline, with the settings of this loader.
+
+        It is ``source`` itself if that is an input, otherwise made from it.
+        """
         return self._run.pipelines.data_input
 
     @property

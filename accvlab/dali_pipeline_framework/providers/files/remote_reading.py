@@ -49,7 +49,7 @@ class RemoteReading:
     Attributes:
         attempts: Attempts to read a file, where the failure may be temporary. Files that do not exist, or to
             which access is denied, are tried once.
-        first_wait_s: Time until the second attempt; the times until later ones are twice as long each, with a
+        first_wait_s: Time until the second attempt. Each further wait is twice as long as the one before, with a
             random part, so that workers do not send requests all at once.
         most_wait_s: Upper limit of the time until each further attempt.
         timeout_s: Time for one attempt.

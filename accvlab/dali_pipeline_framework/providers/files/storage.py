@@ -67,7 +67,7 @@ class Storage:
     """
 
     def __init__(self, root: StoragePath, storage_options: StorageOptions | None = None) -> None:
-        """Name a folder. Nothing is opened.
+        """Refer to a folder. Nothing is opened.
 
         Args:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
@@ -157,7 +157,7 @@ class Storage:
             return open_regular_file(path)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of this name; if that cannot be found out, raises a `FileError`, as `state`."""
+        """Whether there is a file of this name; raises a `FileError` if that cannot be found out."""
         try:
             self.state(name)
         except FileNotFoundError:
@@ -180,7 +180,7 @@ class Storage:
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
         """Open a file at a URL or in an archive for random access, with the errors of `open_binary`.
 
-        With ``known`` properties of the file, only its version is requested.
+        With ``known``, from an earlier opening, only the version is requested, if it is still the same.
         """
         with self._refusing("The file", name) as path:
             return RemoteFile(*self._located(path), self._reading, known)
