@@ -228,8 +228,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe for driving data that made this loader, for plots of batches; None without a
-    recipe."""
+    """Settings of the recipe for driving data that made this loader, for plots of batches; None without one."""
 
     _was_prepared = False  # by Accelerate
 

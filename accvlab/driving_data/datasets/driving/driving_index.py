@@ -491,7 +491,7 @@ def opened_index(
     *,
     is_current: Callable[[DrivingIndex], bool] = lambda known: True,
 ) -> DrivingIndex:
-    """Open the index that `cached_index` finds or makes; ``states`` are those of its sources."""
+    """Open the index that `cached_index` finds or makes; ``states`` are the states of its sources."""
     return load_or_make(
         cache_folder(folder),
         [states, settings],
