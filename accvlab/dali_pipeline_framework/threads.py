@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+import attrs
+
 _T = TypeVar("_T")
 
 _LOOK_EACH_S = 0.05
@@ -99,22 +101,40 @@ def in_new_thread(function: Callable[[], None]) -> None:
     _thread.start_new_thread(function, ())
 
 
+@attrs.define
+class _LastingThread:
+    """A thread that ends with its process.
+
+    Attributes:
+        functions: What it is to call.
+        number: Its number in the kernel; 0 before it runs.
+    """
+
+    functions: SimpleQueue[Callable[[], None]] = attrs.Factory(SimpleQueue)
+    number: int = 0
+
+    def call_all(self) -> None:
+        self.number = threading.get_native_id()
+        while True:
+            self.functions.get()()
+
+
+_lasting: dict[int, _LastingThread] = {}  # by process: a forked one has the dict of its parent
+
+
 def in_lasting_thread(function: Callable[[], None]) -> None:
     """Have a thread that ends with this process call a function, one after the other; it must not raise."""
     pid = os.getpid()
     if pid not in _lasting:
-        requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        _thread.start_new_thread(_call_all, (requests,))
-        _lasting.setdefault(pid, requests)
-    _lasting[pid].put(function)
+        thread = _LastingThread()
+        _thread.start_new_thread(thread.call_all, ())
+        _lasting.setdefault(pid, thread)
+    _lasting[pid].functions.put(function)
 
 
-_lasting: dict[int, SimpleQueue[Callable[[], None]]] = {}
-
-
-def _call_all(functions: SimpleQueue[Callable[[], None]]) -> None:
-    while True:
-        functions.get()()
+def lasting_thread() -> int:
+    """The kernel's number of the thread that `in_lasting_thread` uses; 0 before there is one."""
+    return _lasting.get(os.getpid(), _LastingThread()).number
 
 
 class _OpenCvThreads:

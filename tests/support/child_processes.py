@@ -27,11 +27,6 @@ def worker_pids() -> list[int]:
     return [pid for pid, parent in below if is_alive(pid) and not _is_helper(pid, parent)]
 
 
-def has_own_program(pid: int) -> bool:
-    """Whether a process runs another program than this one: until then, this one waits for it (`vfork`)."""
-    return _read(f"/proc/{pid}/cmdline") not in (b"", _read("/proc/self/cmdline"))
-
-
 def _below(pid: int) -> list[tuple[int, int]]:
     """All processes below one, each with its parent and behind it."""
     found = [(pid, 0)]

@@ -80,6 +80,20 @@ def state_of(pid: int) -> str:
     return _STATES.get(letter, f"its state is {letter}")
 
 
+def stopped_in_its_start(thread: int) -> int | None:
+    """The process that a thread of this one is starting, if it was stopped before it has executed its program.
+
+    Until it has, the kernel has the thread wait.
+    """
+    if state_letter(thread) != "D":
+        return None
+    try:
+        children = Path(f"/proc/self/task/{thread}/children").read_text().split()
+    except OSError:  # the thread has ended, or the kernel does not list them
+        return None
+    return next((int(pid) for pid in children[-1:] if state_letter(int(pid)) == "T"), None)
+
+
 def stack_of_main_thread() -> str:
     """What the main thread of this process executes."""
     return stack_of_thread(threading.main_thread().ident or 0)

@@ -10,6 +10,7 @@ import logging
 import mmap
 import multiprocessing
 import os
+import signal
 import socket
 import struct
 import sys
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import WorkerStartError
-from ..threads import Job, OneThreadOfOpenCv, in_lasting_thread
+from ..threads import Job, OneThreadOfOpenCv, in_lasting_thread, lasting_thread
 from .loading_plan import LoadingPlan
 from .preloading import (
     end_fork_server,
@@ -35,13 +36,13 @@ from .preloading import (
 )
 from .process import NUM_WORDS, STARTING, Start, run_worker, start_error
 from .process_setup import DeathSignal, comes_from_signal_handler
-from .stacks import state_letter
+from .stacks import state_letter, stopped_in_its_start
 
 _logger = logging.getLogger(__name__)
 
 GRACE_S = 1.0  # for workers that were requested to end
 LONGEST_TRANSFER_S = 10.0  # of a message: a worker that does not take, or does not finish, one is replaced
-_SERVER_STOPPED_S = 5.0  # after that the fork server is started again
+_STOPPED_S = 5.0  # after that, what was stopped is started again
 _OFTEN = 3
 _OF_SERVER = EOFError, ConnectionError, FileNotFoundError
 
@@ -107,7 +108,7 @@ class Starter:
         Args:
             plan: What the workers load.
             start_method: Start method of `multiprocessing`.
-            blocked_after: Seconds after which a fork server that was stopped is started again, if that is soon.
+            blocked_after: Seconds after which what was stopped is started again, if that is soon.
         """
         self.stacks = ""
         self._start_method, self._plan, self._blocked_after = start_method, plan, blocked_after
@@ -117,6 +118,7 @@ class Starter:
         self._names_main = False
         self._server: Job | None = None
         self._starts: dict[int, Job] = {}  # by number of the worker: those that nobody has taken
+        self._ended: set[int] = set()  # processes that were stopped before their program ran
 
     @property
     def is_prepared(self) -> bool:
@@ -173,7 +175,7 @@ class Starter:
         if number not in self._starts:
             self._starts[number] = Job(functools.partial(self._started, number), _in_lasting_thread)
         start = self._starts[number]
-        start.wait(_ServerWatch(self._blocked_after))
+        start.wait(_StopWatch(self._blocked_after, self._ended))
         if start.error is not None:
             self.taken(number)
             raise start.error
@@ -199,7 +201,9 @@ class Starter:
                 if self._start_method == "forkserver":
                     start_fork_server()  # unless it runs
                 self._begin(worker)
-                return worker
+                if worker.process.pid not in self._ended or attempt == _OFTEN - 1:
+                    return worker
+                worker.end()
             except (EOFError, OSError, RuntimeError) as error:  # the last one is of threads
                 worker.end()
                 is_of_server = self._start_method == "forkserver" and isinstance(error, _OF_SERVER)
@@ -245,7 +249,7 @@ class Starter:
     def close(self) -> None:
         """Give files and memory back, and end workers that nobody has taken."""
         for start in self._starts.values():
-            start.wait(_ServerWatch(self._blocked_after))
+            start.wait(_StopWatch(self._blocked_after, self._ended))
         for worker in self.not_taken():
             worker.end()
         self._starts.clear()
@@ -263,23 +267,33 @@ def _in_lasting_thread(function: Callable[[], None]) -> None:
         raise start_error(error) from error  # the system allows no more threads
 
 
-class _ServerWatch:
-    """Starts a fork server again that was stopped, since who waits for it would wait indefinitely."""
+class _StopWatch:
+    """Ends what was stopped and keeps a start waiting: the fork server, or a process before its program runs."""
 
-    def __init__(self, blocked_after: float | None) -> None:
-        self._limit_s = min(_SERVER_STOPPED_S, blocked_after or _SERVER_STOPPED_S)
-        self._stopped_since: float | None = None
+    def __init__(self, blocked_after: float | None, ended: set[int]) -> None:
+        self._ended = ended
+        self._limit_s = min(_STOPPED_S, blocked_after or _STOPPED_S)
+        self._stopped: int | None = None
+        self._since = 0.0
 
     def __call__(self) -> None:
-        pid = server_pid()
-        if pid is None or state_letter(pid) not in "Tt":
-            self._stopped_since = None
+        server, begins = server_pid(), stopped_in_its_start(lasting_thread())
+        if server is not None and state_letter(server) not in "Tt":
+            server = None
+        stopped, now = begins or server, time.monotonic()
+        if stopped != self._stopped:
+            self._stopped, self._since = stopped, now
+        if stopped is None or now - self._since <= self._limit_s:
             return
-        self._stopped_since = self._stopped_since or time.monotonic()
-        if time.monotonic() - self._stopped_since > self._limit_s:
-            _logger.warning("The fork server (process %d) was stopped. It is started again.", pid)
+        self._stopped = None
+        if stopped == begins:
+            _logger.warning("Process %d was stopped before its program ran. Another one is started.", stopped)
+            self._ended.add(stopped)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stopped, signal.SIGKILL)
+        else:
+            _logger.warning("The fork server (process %d) was stopped. It is started again.", stopped)
             end_fork_server()
-            self._stopped_since = None
 
 
 def _limit_transfers(connection: Connection) -> None:

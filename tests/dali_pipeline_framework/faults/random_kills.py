@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from disturbed_loaders import Sample, loader_of, samples_of, undisturbed
-from support.child_processes import has_own_program
 from support.fault_providers import DeadlyProvider, ImageProvider
 from support.pipelines import worker_pids
 
@@ -26,21 +25,16 @@ BATCH_SIZE = 4
 class Killer:
     """Kills or stops workers at random moments: most while batches are loaded, some while workers start.
 
-    It leaves alone what has not begun yet: a process that is stopped before its program runs stops who started it.
-
     Attributes:
         left: The signals that are to be sent.
         num_received: Batches that the loop has received; it counts them.
     """
 
-    def __init__(
-        self, seed: int, signals: Sequence[signal.Signals], longest_rest_s: float, start_method: str
-    ) -> None:
+    def __init__(self, seed: int, signals: Sequence[signal.Signals], longest_rest_s: float) -> None:
         self._random = random.Random(seed)
         self.left = self._random.sample(signals, len(signals))
         self.num_received = 0
         self._longest_rest_s = longest_rest_s
-        self._are_forked = start_method == "fork"
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -61,7 +55,7 @@ class Killer:
                     return
             if self._has_ended.wait(self._random.uniform(0, self._longest_rest_s)):
                 return
-            pids = [pid for pid in worker_pids() if self._are_forked or has_own_program(pid)]
+            pids = worker_pids()
             number_at_kill = self.num_received
             if pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -95,7 +89,7 @@ def run_with_kills(
         contextlib.ExitStack() as stack,
     ):
         loader.start()
-        killer = stack.enter_context(Killer(seed, signals, longest_rest_s, start_method))
+        killer = stack.enter_context(Killer(seed, signals, longest_rest_s))
         while epoch < 2 or killer.left:
             loader.set_epoch(epoch % 2)
             received: list[Sample] = []

@@ -10,7 +10,7 @@ from support.scripts import run_script
 
 # How many interrupts, by start method.
 QUICK = {"fork": 6}
-WIDE = {"fork": 400, "spawn": 25, "forkserver": 50}
+WIDE = {"fork": 200, "spawn": 25, "forkserver": 50}
 
 
 @pytest.mark.timeout(600)

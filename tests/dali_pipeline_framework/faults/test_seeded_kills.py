@@ -21,11 +21,11 @@ def test_the_stream_is_the_undisturbed_one(tmp_path: Path, start_method: str, nu
 @pytest.mark.parametrize("samples", ["raise", "replace"])
 @pytest.mark.parametrize("num_workers", [1, 2, 4])
 @pytest.mark.parametrize(
-    ("start_method", "num_kills", "num_stops"), [("fork", 150, 15), ("forkserver", 80, 8), ("spawn", 20, 2)]
+    ("start_method", "num_kills", "num_stops"), [("fork", 75, 8), ("forkserver", 40, 4), ("spawn", 10, 2)]
 )
 @pytest.mark.timeout(600)
 def test_in_a_storm_as_well(
     tmp_path: Path, start_method: str, num_kills: int, num_stops: int, num_workers: int, samples: str
 ) -> None:
-    """1,500 that are killed, and 150 that are stopped."""
+    """750 workers are killed, and 84 are stopped."""
     run_with_kills(tmp_path, num_workers, start_method, num_workers, num_kills, num_stops, samples, 0.05)

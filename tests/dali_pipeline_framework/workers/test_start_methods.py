@@ -9,7 +9,7 @@ import pytest
 from support.child_processes import run_python
 from support.pipelines import indices
 from support.providers import IndexProvider
-from support.scripts import messages
+from support.scripts import messages, run_script
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -61,3 +61,78 @@ def test_a_forked_worker_may_use_a_loader_itself() -> None:
     provider = OfAnotherLoader(2)
     with DataLoader(provider, 1, num_workers=1, start_method="fork", faults=faults, output_type="numpy") as loader:
         assert indices(loader) == [[6], [7]]
+
+
+@pytest.mark.parametrize(
+    ("start_method", "stopped"),
+    [
+        ("spawn", "worker"),
+        *(
+            pytest.param(*each, marks=pytest.mark.wide)
+            for each in (("spawn", "tracker"), ("forkserver", "server"), ("forkserver", "running server"))
+        ),
+    ],
+)
+def test_what_is_stopped_while_it_starts_is_started_again(tmp_path: Path, start_method: str, stopped: str) -> None:
+    # A lease on the program has who executes it wait: until then, the thread that starts it waits in the kernel.
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            import fcntl, logging, os, signal, sys, threading, time
+            from multiprocessing import forkserver, resource_tracker, spawn
+            from pathlib import Path
+            from support.pipelines import indices, worker_pids
+            from support.providers import IndexProvider
+
+            from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+            from accvlab.dali_pipeline_framework.workers.stacks import state_letter
+
+
+            def children():
+                lists = [(task / "children").read_text() for task in Path("/proc/self/task").iterdir()]
+                return {int(pid) for pid in " ".join(lists).split()}
+
+
+            def stop_the_next(known, file):
+                while not children() - known:
+                    time.sleep(0.01)
+                [pid] = children() - known
+                os.kill(pid, signal.SIGSTOP)
+                while state_letter(pid) != "T":
+                    time.sleep(0.01)
+                os.close(file)  # with the lease
+
+
+            def main(start_method, stopped):
+                logging.basicConfig(format="%(message)s", stream=sys.stdout)
+                if stopped != "tracker":
+                    resource_tracker.ensure_running()
+                if stopped == "running server":
+                    forkserver.ensure_running()
+                    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)
+                else:
+                    program = Path("program.sh").absolute()
+                    program.write_text(f'#!/bin/sh\\nexec {sys.executable} "$@"\\n')
+                    program.chmod(0o755)
+                    spawn.set_executable(str(program))
+                    signal.signal(signal.SIGIO, signal.SIG_IGN)
+                    file = os.open(program, os.O_RDWR)
+                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                    threading.Thread(target=stop_the_next, args=(children(), file)).start()
+                faults = FaultPolicy(blocked_after=0.5)
+                arguments = {"num_workers": 1, "start_method": start_method, "output_type": "numpy"}
+                with DataLoader(IndexProvider(8), 4, faults=faults, **arguments) as loader:
+                    print(indices(loader), len(worker_pids()))
+                print(worker_pids())
+
+
+            if __name__ == "__main__":
+                main(*sys.argv[1:])
+        """)
+    )
+    done = run_script(script, start_method, stopped, timeout=100, cwd=tmp_path)
+    what = "fork server" if stopped == "running server" else "before its program ran"
+    warning, *printed = done.stdout.splitlines()
+    assert what in warning
+    assert printed == ["[[0, 1, 2, 3], [4, 5, 6, 7]] 1", "[]"]
+    assert "Error" not in done.stderr
