@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first batch.
 
-Each turn is a program of its own, which has imported what it needs before the clock starts, as a training has. It
-makes a loader with two workers and gets a batch, then does both again. *numpy* is a provider that needs NumPy
-only, *albumentations* one that wraps a `Dataset` of PyTorch with a transform of Albumentations. *Imports alone* is
-what its packages take to import in a fresh process: the fork server imports them, too, once. The bound is for the
-difference of *forkserver* and *imports alone*, which can be below 0 by chance, as each is measured in turns of its
-own.
+In each turn, a new program imports its packages; then the clock starts. The program creates a loader with two
+workers and waits for its first batch, and then does both again with a *second loader*.
+
+- *numpy*: the provider needs NumPy only.
+- *albumentations*: the provider wraps a `Dataset` of PyTorch with a transform of Albumentations.
+- *imports alone*: a new process imports the provider's packages, and does nothing else. The fork server has to do
+  this once.
+
+The bound is for *forkserver* minus *imports alone*. Both are measured in separate turns, so that the difference
+can be slightly negative.
 """
 
 from __future__ import annotations

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Six cameras and 54 small fields.
 
-Six JPEGs of 1600 x 900 in files and 54 small fields per sample, decoded, as tensors of PyTorch; two workers, two
-threads. Both loaders *by hand* use `DALIGenericIterator`. *An operator per camera* has an output for each of the
-60 fields and a decoder for each camera. *Folded* has one decoder: each image is a sample of DALI's batch of its
-own. The small fields are divided among the six images, nine for each, as one array. *DALI's decoder alone* decodes
-files in memory, and does nothing else. Before the measurement it is checked that all deliver the same arrays, and
-the decoder the same images.
+A sample has six JPEG files of 1600 x 900 pixels and 54 small fields; batches are tensors of PyTorch. Where a
+contestant has workers, there are two; DALI has two threads.
+
+- *this library*: a `DataLoader` with an `ImageDecoder`.
+- *DALI by hand, an operator per camera*: six decoders, 60 outputs, and a `DALIGenericIterator`.
+- *DALI by hand, folded*: the same with one decoder, to which each image is a sample of its own, and with the
+  small fields in one array.
+- *DALI's decoder alone*: it decodes JPEGs that are in memory, and does nothing else.
+- *PyTorch, OpenCV* and *PyTorch, simplejpeg*: PyTorch's `DataLoader`; the data set decodes.
+
+All must deliver the same arrays (the decoder: the same images); this is checked before the measurement.
 """
 
 from __future__ import annotations

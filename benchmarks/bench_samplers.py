@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order of samples, and state.
 
-*create us*: the constructor. *first access us*: the first request in an epoch, for a batch from its middle. During
-it, streams of sequences prepare the epoch, and *numpy permutation* makes the array of the whole order. *seek us*:
-a random batch of that epoch. *per index us*: batch after batch, divided by the 16 samples of each. *peak MiB*: of
-all these, as `tracemalloc` sees it. *state*: `state_dict`, the bytes of its JSON, and the time from
-`load_state_dict` to the first batch, for a state of the start of an epoch of 1,000 samples and one of its middle.
+All cases but *state* are about samplers with batches of 16 samples:
+
+- *create us*: microseconds of the constructor.
+- *first access us*: the first request in a new epoch, for a batch from the middle of it. This includes what is
+  done once per epoch: samplers of sequences prepare it, and *numpy permutation* makes the whole order.
+- *seek us*: another batch, at a random position of the same epoch.
+- *per index us*: batch after batch, per sample.
+- *peak MiB*: the most memory in all this, as `tracemalloc` counts it.
+
+*state* is about a loader with 1,000 samples: the time of `state_dict`, the size of the state as JSON, and the
+time from `load_state_dict` to the first batch, once for a state from the start of an epoch, once for a state from
+its middle.
 """
 
 from __future__ import annotations

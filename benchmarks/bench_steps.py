@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prices of steps.
 
-One step on images of 1600 x 900 pixels; the image is always the same, so nothing is loaded. *In the graph* and
-*DALI by hand* are bare pipelines with two threads; *in the workers* and *PyTorch, OpenCV* have two worker
-processes. Random changes are always made, with the settings in `benchmarks/step_settings.py`.
+One step is applied to the same image of 1600 x 900 pixels again and again; nothing is loaded.
+
+- *in the graph*, *DALI by hand*: pipelines without workers, with two threads.
+- *in the workers*, *PyTorch, OpenCV*: two worker processes.
+
+Where a step changes images with a probability, it is 1 here. `benchmarks/step_settings.py` has all settings.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clips of videos.
 
-Clips of four frames of four cameras in a random order, 1920 x 1080 at 6 Mbit/s, a key frame every 30 frames; two
-workers. *Decoded* clips are decoded by the provider, in the workers; *encoded* ones are only cut out of the files
-by it, and decoded by a step, `VideoDecoder`. *TorchCodec* decodes in a data set of PyTorch, with decoders that
-stay open.
+A sample is a clip of four frames from each of four cameras: 1920 x 1080 pixels, 6 Mbit/s, a key frame every 30
+frames. Samples come in a random order; each contestant has two workers.
+
+- *decoded*: the provider decodes the clips, in the workers.
+- *encoded*: the provider cuts the clips out of the files without decoding them; the step `VideoDecoder` decodes
+  them, *in workers* or *in the graph* (VP9 only: without a GPU, DALI decodes no H.264).
+- *PyTorch, TorchCodec*: a data set of PyTorch decodes, with decoders that stay open.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Calls of functions per batch.
 
-How many Python functions are called for a batch of small samples, from the sampler to the batch of the loop. Each
-call takes 0.1 to 1 microsecond, and whoever follows the code must read each function. Everything runs in one
-process, so that nothing is hidden: a worker makes the same calls for its part. This lists the functions:
+The number of calls of Python functions for one batch of small samples, from the sampler to the training loop; *in
+the package* counts functions of this library only. Fewer calls are faster, as each takes 0.1 to 1 microsecond,
+and easier to follow. All is measured in one process, without workers; with workers, they make some of these
+calls. This lists the functions:
 
     python benchmarks/calls_per_sample.py [--batch-size 8] --by-function
 """

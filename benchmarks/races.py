@@ -256,7 +256,7 @@ def judged(race: Race, row: dict[str, Any]) -> list[Row]:
     ratios = {(each["of"], each["to"]): float(each["median"]) for each in row["ratios"]}
     for target in race.targets:
         value = ratios[target.faster, target.than]
-        figure = f"rate of {target.faster} / rate of {target.than}"
+        figure = f"rate: {target.faster} / {target.than}"
         found.append(bound_of(race.name, figure, value, at_least=target.at_least))
     return found
 

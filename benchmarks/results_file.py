@@ -20,14 +20,19 @@ Report = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[1]
 _ABOUT = """
-`make bench` writes this page. In each case the contestants take turns in one run, in an order that changes.
-Figures are medians over the turns, with the least and the greatest in brackets. A *ratio* is the rate of the first
-contestant divided by that of the row, in turns that follow each other: the median of these quotients. *CPU ms
-each* is the processor time per sample or image, of all processes. The load averages, and *cores of others*, tell
-whether other programs ran at the same time.
+`make bench` writes this page. The contestants of a case take turns in one run, and their order changes. Each
+figure of time is the median over these turns, with the least and the greatest value in brackets.
+
+- *ratio*: rate of the first contestant of the case, divided by the rate of the row's contestant in a neighbouring
+  turn.
+- *CPU ms each*: processor time of all processes, per sample or image.
+- *busy cores*: cores that the contestant kept busy, on average.
+- *cores of others*: cores that other programs kept busy meanwhile. With the load average, this tells how quiet the
+  machine was.
 """.rstrip().splitlines()
 _BOUNDS = """
-Bounds for some figures of the tables below. `rate of A / rate of B` is the *ratio* in the row of B.
+Bounds for some figures of the tables below. `rate: A / B` is the *ratio* in the row of B; A is the first
+contestant of the case.
 """.strip().splitlines()
 _OF_BOUND = ("section", "case", "figure", "at least", "at most", "measured")
 
@@ -100,7 +105,7 @@ def page_of(report: Report, texts: Mapping[str, str]) -> str:
         f"Python {about['python']}, DALI {about['dali']}, NumPy {about['numpy']}, PyTorch {about['torch']}.",
         *_ABOUT,
         *("", "## Bounds", "", *_BOUNDS, "", f"| {' | '.join(_OF_BOUND)} | |", "|---|---|---|--:|--:|--:|---|"),
-        *(f"| {' | '.join(map(in_words, _of_bound(each)))} |" for each in report["bounds"]),
+        *(f"| {' | '.join(map(in_words, _of_bound(each, texts)))} |" for each in report["bounds"]),
     ]
     for run in report["runs"]:
         title, text = texts[run["section"]].split("\n\n", 1)
@@ -133,6 +138,7 @@ def in_words(figure: Any) -> str:
     return f"{figure:.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
 
 
-def _of_bound(bound: Row) -> Iterator[Any]:
-    yield from (bound[name] for name in _OF_BOUND)
+def _of_bound(bound: Row, texts: Mapping[str, str]) -> Iterator[Any]:
+    yield texts[bound["section"]].partition(".\n")[0]
+    yield from (bound[name] for name in _OF_BOUND[1:])
     yield "met" if bound["is_met"] else "**missed**"

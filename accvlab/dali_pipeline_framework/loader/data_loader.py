@@ -39,10 +39,10 @@ _MOST_NAMED = 8  # steps in a line
 
 
 class LoaderSampler(Iterable[int], Sized, ABC):
-    """The order of a loader as a sampler like PyTorch's: the sample indices of an epoch on this shard."""
+    """A sampler like PyTorch's: iterates over the sample indices of the current epoch of a loader."""
 
     def __init__(self, loader: DataLoader) -> None:
-        """Set up for a loader."""
+        """Make it for a loader; nothing is loaded."""
         self._loader = loader
 
     def __iter__(self) -> Iterator[int]:
@@ -71,28 +71,28 @@ class FixedLoaderSampler(LoaderSampler):
 
 
 class SettableLoaderSampler(LoaderSampler):
-    """The order of a loader whose epochs can be chosen."""
+    """The sampler of a loader whose epoch can be set."""
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
-        If a state of a later epoch was loaded, nothing changes. Frameworks pass the number of their own epoch; a
-        framework that combines loaders of different lengths runs several epochs of the shorter loader in one of
-        its own, so its number can be lower than the loader's.
+        If the loader has loaded a state whose epoch is later than this one, the call has no effect. The reason: a
+        framework counts its own epochs, and if it combines loaders of different lengths, the shorter loader has
+        run more epochs than the framework has counted.
         """
         run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
 
 class LoaderBatchSampler:
-    """The batches of a loader as a batch sampler like PyTorch's: lists of sample indices of this shard.
+    """A batch sampler like PyTorch's: iterates over the batches of a loader, as lists of sample indices.
 
     Attributes:
         even_batches: Whether all ranks have the same number of batches. Accelerate's ``join_uneven_inputs`` sets
-            it; that has no effect.
+            this attribute, without an effect on the batches.
     """
 
     def __init__(self, loader: DataLoader) -> None:
-        """Set up for a loader."""
+        """Make it for a loader; nothing is loaded."""
         self._loader = loader
         self.even_batches = loader.last_batch != "partial"
 
@@ -108,7 +108,7 @@ class LoaderBatchSampler:
 
     @property
     def drop_last(self) -> bool:
-        """Whether a last batch that is not full is dropped."""
+        """Whether an incomplete last batch is dropped."""
         return self._loader.drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -139,62 +139,62 @@ class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and resumed anywhere.
 
     Args:
-        source: Data provider; or an input (callable, iterable), which has its own order.
-        batch_size: Samples per batch on this shard; None if the input or sampler has one.
-        steps: Processing steps, applied one after the other.
-        shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
-            (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
-        sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
-            package; a function that takes the epoch and returns its sample indices, in order, before they are
-            divided among shards; or a sampler of PyTorch, which gives the indices of its own rank. A function or a
-            sampler of PyTorch runs in this process when a loop begins (after the sampler's ``set_epoch``, if it
-            has one). The policy of such an order for the last batch is ``"partial"``, unless ``last_batch`` is
-            given.
+        source: Data provider; or an input (callable or iterable), which has its own order.
+        batch_size: Samples per batch on this shard. None: the batch size of the input or sampler.
+        steps: Processing steps, applied in this order.
+        shuffle: Order of the samples of a data provider. True: random, different in each epoch
+            (`ShuffledSampler`). False or None: the order of the data provider (`SequentialSampler`).
+        sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
+            this package; a sampler of PyTorch, which returns the indices of its own rank; or a function that takes
+            the epoch and returns its sample indices, which are then divided among shards. Samplers of PyTorch and
+            functions are called in this process when a loop begins, after ``set_epoch`` of the sampler. For both,
+            ``last_batch`` is ``"partial"`` by default.
         run: Where steps run. ``"workers"``: all on arrays in the workers. ``"graph"``: pixels in the graph, all
             else in the workers. ``"auto"``: as ``"graph"`` with a GPU; without a GPU, on arrays in the workers if
             this costs less (see `PipelineDefinition`).
-        num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
-            has usable cores, at most 8. An iterable has at most 1. The batches do not depend on the number.
-        num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
-            a GPU at most 8.
-        device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
-            machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
-        shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
-            ``"auto"``, or a source of `detect_shard`, e.g. ``"slurm"``. None: all. Not for inputs, which divide
-            their samples among shards themselves.
-        last_batch: Handling of a last batch that is not full, see `LastBatch`: ``"drop"``, ``"pad"``,
-            ``"partial"`` or ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples
-            are shuffled, otherwise ``"partial"``). Not for inputs.
-        context_name: Name of a group that is added to each sample and holds its position: the fields of
-            `SamplePlace`, except ``visit``. Not for inputs.
-        steps_per_epoch: Number of batches of a loop, where sampler or input are endless or do not know theirs.
-            None: a loop ends only if the input does.
+        num_workers: Worker processes that load samples; 0 to load in this process. None: one for each core that
+            this rank can use, at most 8. An iterable has at most 1. The number does not change the batches.
+        num_threads: Threads of the pipeline. None: the usable cores divided by the ranks on this machine; with a
+            GPU at most 8.
+        device_id: GPU of the pipeline: its number, ``"cuda:1"``, a ``torch.device``, or ``"auto"`` for the GPU of
+            this rank (see the page on several GPUs). None: no GPU.
+        shard: The part of each total batch that this loader delivers: a `Shard`; a pair (shard id, number of
+            shards); or ``"auto"``, ``"slurm"`` and others, by which `detect_shard` finds the rank. None: all. Not
+            for inputs, which divide their samples among shards themselves.
+        last_batch: Handling of an incomplete last batch, see `LastBatch`: ``"drop"``, ``"pad"``, ``"partial"`` or
+            ``"wrap"``. None: that of the sampler (without a sampler: ``"drop"`` if samples are shuffled, otherwise
+            ``"partial"``). Not for inputs.
+        context_name: Name of a group that is added to each sample: its epoch, batch, sample index and the other
+            fields of `SamplePlace`, but not ``visit``. Not for inputs.
+        steps_per_epoch: Batches per loop, for a sampler or input that is endless or has no length. None: a loop
+            ends when the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
         start_method: How workers start: ``"forkserver"``, ``"fork"`` (not with ``device_id``) or ``"spawn"``.
         output_type: ``"torch"`` or ``"numpy"``.
-        ragged: Handling of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
-            field (see `DALIStructuredOutputIterator`).
-        stack_arrays: Whether the elements of each array, e.g. the cameras, come as one tensor
-            ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
-        post_process_func: Applied to each batch; its result is delivered.
-        worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
-            sample; not called with ``num_workers=0``. It must be picklable, except with ``start_method="fork"``.
-        pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
-            ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
+        ragged: Handling of samples whose shapes differ: ``"raise"``, ``"list"``, or a dict that gives one of the
+            two per field (see `DALIStructuredOutputIterator`).
+        stack_arrays: Whether the elements of an array, e.g. cameras, are stacked. ``batch["cameras"]["image"]`` is
+            then one tensor ``(batch, cameras, ...)``.
+        post_process_func: Function that is applied to each batch; its result is delivered.
+        worker_init_fn: Function that each worker process calls once with its number, from 0, before it loads its
+            first sample; not called with ``num_workers=0``. It must be picklable, except with
+            ``start_method="fork"``.
+        pin_memory: Whether tensors on the CPU are in pinned memory: ``tensor.to(device, non_blocking=True)`` then
+            copies them while the program continues. No effect without CUDA.
         gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
         fold_arrays: Whether steps are applied once to all elements of an array, see `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
-        as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` holds, for code that
+        as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` is True, for code that
             checks it. Attributes that such code sets have no effect.
-        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or its ``samples`` alone:
-            ``"raise"``, ``"skip"`` or ``"replace"``. None: as ``"raise"``.
+        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`; or ``"raise"``, ``"skip"``
+            or ``"replace"``, short for ``FaultPolicy(samples=...)``. None: ``"raise"``.
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
             ledgers. None: no record.
         workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
         prefetch_queue_depth: Batches that workers load ahead, at least one per worker. None: enough to even out
             varying loading times.
-        prefetch_bytes: Limit, in bytes, of the memory of all batches that workers have loaded ahead. Each worker
-            may load one batch ahead in any case.
+        prefetch_bytes: Limit of the memory for batches that are loaded ahead, in bytes. One batch per worker is
+            always allowed.
 
     Raises:
         SettingError: An argument breaks a rule, or was already given to the input or sampler.
@@ -202,21 +202,19 @@ class DataLoader(TorchInterface):
         DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
             does not support the GPU.
 
-    Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next loop starts the
-    next epoch at once (or, after `set_epoch`, the epoch that was set). Batches of the abandoned epoch that were
-    loaded ahead are thrown away.
+    **Epochs.** Each ``for`` loop is one epoch. After a ``break``, the next loop starts the next epoch, or the one
+    given to `set_epoch`; batches of the abandoned epoch that were loaded ahead are discarded.
 
-    `state_dict` returns the position of the training loop as a small value for JSON, in general the same on all
-    ranks. A loader that loads this value resumes with the next batch, with any number of workers, on any number of
-    shards, and with any batch size that the order allows.
+    **State.** `state_dict` returns the position of the training loop, a small value for JSON. A loader that loads
+    this state resumes with the next batch. It may have another number of workers and shards than the loader that
+    saved the state, and another batch size if the order allows that.
 
-    Threads can share a loader: several may call ``next`` of a loop at once, and each batch goes to one of them;
-    `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a
-    `ClosedError`.
+    **Threads** may share a loader: several may call ``next`` on one loop, and each batch goes to one of them.
+    Other threads may call `state_dict` and `close` meanwhile. After `close`, the loop raises a `ClosedError`.
 
-    It has the attributes that code written for ``torch.utils.data.DataLoader`` reads, among them ``dataset``,
-    ``sampler`` (with ``set_epoch`` if epochs can be chosen, which an iterable and an endless input do not allow),
-    ``batch_sampler``, ``batch_size`` and ``drop_last``.
+    **PyTorch.** A loader has the attributes that code written for ``torch.utils.data.DataLoader`` reads, among
+    them ``dataset``, ``sampler``, ``batch_sampler``, ``batch_size`` and ``drop_last``. ``sampler`` has
+    ``set_epoch``, unless the input is an iterable or endless.
 
     Example::
 
@@ -228,7 +226,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe for driving data that made this loader, for plots of batches; None without one."""
+    """For loaders that a recipe for driving data has made: the recipe's settings, which plots use. Else None."""
 
     _was_prepared = False  # by Accelerate
 
@@ -321,18 +319,19 @@ class DataLoader(TorchInterface):
 
     @property
     def epoch(self) -> int:
-        """Epoch of the loop, from 0: a loader that resumes from the current state begins in this epoch.
+        """Epoch of the current state, from 0: a loader that loads this state begins in this epoch.
 
-        Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
-        otherwise the epoch of the next loop.
+        Within a loop, and after a ``break``, this is the epoch of that loop. Before the first loop, and after a
+        loop has ended, it is the epoch of the next loop.
         """
         return self._run.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop, or the present one if it has no batch yet, run in this epoch from its beginning.
+        """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
 
-        Nothing changes if the next loop runs in this epoch anyway: a loader that has loaded a state from the
-        middle of this epoch resumes there.
+        This also applies to a loop that has begun but has no batch yet. One exception: if the next loop would run
+        in this epoch anyway, the call has no effect. So a loader that has loaded a state from the middle of this
+        epoch still resumes there.
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
@@ -341,14 +340,14 @@ class DataLoader(TorchInterface):
         self._run.set_epoch(epoch)
 
     def sample_counts(self, epoch: int | None = None) -> SampleCounts | None:
-        """Numbers of samples that an epoch delivers, drops, repeats and pads, over all shards.
+        """Count the samples that an epoch delivers, drops, repeats and pads, on all shards together.
 
         Args:
             epoch: The epoch; None for the current one.
 
         Returns:
-            The numbers; None for endless samplers, and for callables and iterables of your own. A sampler without
-            random access is played to the end of the epoch.
+            The counts; None for endless samplers, and for callables and iterables of your own. A sampler without
+            random access has to run through the epoch for this.
         """
         return self._run.pipelines.sample_counts(self.epoch if epoch is None else epoch)
 
@@ -366,35 +365,37 @@ class DataLoader(TorchInterface):
     # --- state ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Position of the loop, with a description of its data and order.
+        """Get the position of the loop, and a description of its data and order, for `load_state_dict`.
 
-        The value can be written as JSON and is the same on all ranks. Two exceptions: with the policy
-        ``"partial"``, ranks with fewer batches differ at the end of an epoch; and with a limit of
-        failed samples (``max_failed``, ``max_failed_share``), the entry ``failed`` lists those of this rank. A
-        batch counts when the loop has received it. After a ``break``, the value is still the position in the
-        abandoned epoch: a loader that loads it finishes that epoch, while this loader begins the next.
+        The value can be written as JSON. All ranks get the same value, with two exceptions. With
+        ``last_batch="partial"``, the value of ranks with fewer batches differs at the end of an epoch. With a
+        limit of failed samples (``max_failed``, ``max_failed_share``), the entry ``failed`` lists those of this
+        rank.
+
+        A batch counts as delivered once the loop has received it. After a ``break``, the position is still in the
+        abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, and its
-                order, made by a PyTorch sampler or a function of the user, would be another one if it were made
-                again.
+            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, its
+                order comes from a sampler of PyTorch or a function, and another call would return another order.
         """
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop resume after the last batch that was delivered when the state was saved.
 
-        Number of workers, start method, prefetching, number of shards and batch size may be others than when the
-        state was saved. With another total batch size the rest of the epoch is redistributed.
+        The number of workers, the start method, prefetching, the number of shards and, if the order allows it, the
+        batch size may differ from those of the loader that saved the state. With another total batch size, the
+        rest of the epoch is divided anew.
 
         Args:
             state: Result of `state_dict`, or JSON text of it.
 
         Raises:
-            StateError: The state is damaged or of another version, it belongs to other data or another order (see
-                ``differences`` of the error), or the order depends on the batch size, which is another one.
-            NotSupportedError: The input is an iterable; or the state is within an epoch whose order, made by a
-                PyTorch sampler or a function of the user, cannot be made again.
+            StateError: The state is damaged or of another version; it belongs to other data or another order (see
+                ``differences`` of the error); or the order depends on the batch size, and that has changed.
+            NotSupportedError: The input is an iterable; or the state is within an epoch whose order comes from a
+                sampler of PyTorch or a function, and they cannot return it again.
         """
         self._run.load_state(state)
 
@@ -422,7 +423,7 @@ class DataLoader(TorchInterface):
 
     @property
     def plan(self) -> str:
-        """Text on where each step runs, and how fields reach the graph, see `PipelineDefinition.plan`."""
+        """Text that says where each step runs and how fields reach the graph, see `PipelineDefinition.plan`."""
         return self._run.pipeline.plan
 
     @property
@@ -432,54 +433,51 @@ class DataLoader(TorchInterface):
 
     @property
     def shard(self) -> Shard:
-        """Which part of each batch this loader delivers."""
+        """The part of each total batch that this loader delivers."""
         return self._run.bound.shard
 
     @property
     def bound_input(self) -> PipelineInput:
-        """The input that feeds the pipeline, with the settings of this loader.
-
-        It is ``source`` itself if that is an input, otherwise made from it.
-        """
+        """The input that feeds the pipeline: ``source``, or an input that the loader has made from it."""
         return self._run.pipelines.data_input
 
     @property
     def dataset(self) -> DataProvider | PipelineInput:
-        """The data provider, whose ``len`` is its number of samples; the input, if the loader was given one."""
+        """The data provider, whose ``len`` is its number of samples; or the input that the loader was given."""
         planned = InputAdapter(self._run.bound.data_input).planned
         return self._run.bound.data_input if planned is None else planned.provider
 
     @property
     def last_batch(self) -> LastBatch:
-        """Handling of a last batch that is not full."""
+        """Handling of an incomplete last batch."""
         planned = InputAdapter(self._run.bound.data_input).planned
         return "drop" if planned is None else planned.sampler.last_batch
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Format of the batches, as an empty copy."""
+        """Format of the batches: a `SampleDataGroup` with all fields and without values."""
         return self._run.pipeline.output_blueprint
 
     @property
     def failed_samples(self) -> tuple[FailedSample, ...]:
-        """The samples that have failed so far on this shard, each once, without excluded samples."""
+        """The samples that have failed on this shard so far, each once; excluded samples are not among them."""
         return self._run.pipelines.failed.samples
 
     # --- for code written for PyTorch's loader ----------------------------------------------------
 
     @property
     def sampler(self) -> LoaderSampler:
-        """The order of the current epoch on this shard, as an object like PyTorch's samplers."""
+        """The sample indices of the current epoch on this shard, as a sampler."""
         return SettableLoaderSampler(self) if self._run.can_set_epoch else FixedLoaderSampler(self)
 
     @property
     def batch_sampler(self) -> LoaderBatchSampler:
-        """The batches of the current epoch on this shard, as an object like PyTorch's batch samplers."""
+        """The sample indices of each batch of the current epoch on this shard, as a batch sampler."""
         return LoaderBatchSampler(self)
 
     @property
     def drop_last(self) -> bool:
-        """Whether a last batch that is not full is dropped."""
+        """Whether an incomplete last batch is dropped."""
         return self.last_batch == "drop"
 
     @property
@@ -518,13 +516,13 @@ class DataLoader(TorchInterface):
 
     @property
     def prefetch_factor(self) -> int | None:
-        """Batches loaded ahead by all workers together, not by each as in PyTorch; None without workers."""
+        """Batches that all workers together load ahead (in PyTorch: each worker); None without workers."""
         depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
         return depth
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
+        """Whether the loop has received its last batch; always False if ``len`` of the loader is not known."""
         return self._run.is_at_end
 
     # --- closing ----------------------------------------------------------------------------------

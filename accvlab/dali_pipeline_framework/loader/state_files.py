@@ -29,7 +29,8 @@ def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
 
     Raises:
         NotSupportedError: As for `DataLoader.state_dict`.
-        FileError: The file cannot be written. The error is also of the class of its cause, e.g. PermissionError.
+        FileError: The file cannot be written. The error is also an instance of the builtin class of its cause,
+            e.g. `PermissionError`.
 
     Example::
 
@@ -62,8 +63,8 @@ def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
     Raises:
         StateError: The state is damaged, of another version, or belongs to other data or another order. The
             message names the file.
-        FileError: The file cannot be read, or is not a regular file. The error is also of the class of its cause,
-            e.g. PermissionError.
+        FileError: The file cannot be read, or is not a regular file. The error is also an instance of the builtin
+            class of its cause, e.g. `PermissionError`.
         NotSupportedError: As for `DataLoader.load_state_dict`.
     """
     text = os.path.expanduser(file_path(path, "path"))

@@ -46,7 +46,7 @@ class Columns:
     Attributes:
         kind: Name of the kind of columns, e.g. ``"index of a video"``. Columns of another kind are refused.
         arrays: The columns by name; read-only if they were opened from a folder.
-        notes: Further values for JSON.
+        notes: Further values, which are stored as JSON.
         folder: The folder from which they were opened, or None.
         checksum: Checksum of the header, which has the checksums of the arrays; empty if they were not opened.
 
@@ -107,7 +107,8 @@ class Columns:
                 compared with their checksums.
 
         Raises:
-            FileError: There are no such columns, or not of this version, or they are damaged.
+            FileError: The folder has no columns of this kind, or of another version of this library, or damaged
+                ones.
         """
         path = os.path.abspath(folder)
         try:
@@ -130,9 +131,9 @@ class Columns:
             raise file_error(what, error) from error
 
     def require(self, checksum: str, what: str) -> None:
-        """Check that these columns have the ``checksum`` that they had when another process opened them.
+        """Check that the checksum of these columns is ``checksum``: then a process that has sent it uses the same ones.
 
-        ``what`` names them in messages.
+        ``what`` names the columns in messages.
 
         Raises:
             FileError: They were replaced.
@@ -173,19 +174,19 @@ def load_or_make(
     is_current: Callable[[_T], bool] = lambda known: True,
     setting: str = "`index_cache`",
 ) -> _T:
-    """Load columns from a cache. Where they are missing, damaged or outdated, one of several processes makes them.
+    """Load columns from a cache. If they are missing, damaged or outdated, make them; other processes wait.
 
     Args:
         cache: Folder of the cache, which is made if it does not exist.
-        key: Sources and settings of the columns, as values for JSON.
+        key: What the columns depend on: their sources and settings, as values for JSON.
         load: Function that loads the columns from their own folder in the cache.
         make: Function that makes the columns.
-        is_current: Whether loaded columns are up to date.
+        is_current: Function that says whether loaded columns are up to date.
         setting: Name of the argument that gives the folder, for messages.
 
     Raises:
-        SettingError: The cache is not a local folder, or cannot be written. The error is also of the
-            builtin class of its cause.
+        SettingError: The cache is not a local folder, or cannot be written. The error is also an instance of the
+            builtin class of its cause, e.g. `PermissionError`.
     """
     if is_url(os.fspath(cache)):
         raise SettingError(f"{setting} must be a local folder, got {os.fspath(cache)!r}.")

@@ -26,11 +26,11 @@ from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
 class FileDataProvider(BlueprintProvider):
-    """Sample ``i`` is file ``i``. Files are given in three ways, and ordered, as for DALI's ``fn.readers.file``.
+    """Loads the bytes of files, with labels. Sample ``i`` is file ``i``, in the order of DALI's file reader.
 
-    **Label folders** (``file_root`` alone): each subfolder is a label, numbered in the order of the bytes of
-    their names; files within follow in that order too. **A list file** (``file_list``): one file name and label
-    per line. **Given files** (``files``, ``labels``).
+    The files are given in one of three ways, as in DALI. **Label folders** (``file_root`` alone): each subfolder
+    of the root is a label; `scan_folders` says in which order. **A list file** (``file_list``): each line has a
+    file name and a label. **Given files**: ``files``, with ``labels`` if wanted.
 
     Fields of a sample::
 
@@ -43,7 +43,7 @@ class FileDataProvider(BlueprintProvider):
     loads it.
 
     Attributes:
-        file_table: Names of the files as they were found, relative to the root, and their labels.
+        file_table: Names of the files, as they were found or given, and their labels.
 
     Example::
 
@@ -72,21 +72,22 @@ class FileDataProvider(BlueprintProvider):
         """Find the files.
 
         Args:
-            file_root: Folder of the label folders; with ``file_list`` or ``files``, the folder that names are
-                relative to (None: the folder of the list, or for ``files`` the current one). A path, or a URL of
-                fsspec such as ``s3://bucket/train``.
+            file_root: The folder that has the label folders. With ``file_list`` or ``files``: the folder to which
+                their names are relative. None: with ``file_list``, the folder of the list; with ``files``, the
+                current folder. A path, or a URL of fsspec such as ``s3://bucket/train``.
             file_list: A text file, or its URL. See `read_list_file` for its form.
             files: Paths or URLs, relative to ``file_root`` or absolute.
-            labels: One whole number of 32 bits for each of ``files``. None: their positions in ``files``.
-            file_filters: Patterns of the files in label folders, as in ``fnmatch(3)``; by default for images and
-                sounds. See `NameFilter`.
-            dir_filters: Patterns of the label folders; None for all.
-            case_sensitive_filter: Whether the case of letters counts in both filters.
-            data_name: Name of the field of the content; None for no such field, then files are not opened.
-            label_name: Name of the field of the label; None for no such field.
-            path_name: Name of the field of the path; None for no such field. Each byte that is not UTF-8 appears
-                as its escape, e.g. ``\\xff``.
-            index_name: Name of the field of the sample index; None for no such field.
+            labels: Labels of ``files``, whole numbers that fit into int32. None: label ``i`` for file ``i``.
+            file_filters: Patterns for the names of files in label folders, see `NameFilter`; by default those of
+                images and sounds.
+            dir_filters: Patterns for the names of label folders; None for all folders.
+            case_sensitive_filter: Whether both filters are case-sensitive.
+            data_name: Name of the field for the content of the file. None: no such field, and files are not
+                opened.
+            label_name: Name of the field for the label; None for no such field.
+            path_name: Name of the field for the path; None for no such field. A byte that is not valid UTF-8 is
+                written as an escape, e.g. ``\\xff``.
+            index_name: Name of the field for the sample index; None for no such field.
             storage_options: Arguments of a remote file system (credentials, endpoint, ...).
 
         Raises:
@@ -143,13 +144,13 @@ class FileDataProvider(BlueprintProvider):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Name of the folder of each label, also of empty ones; None where labels are not folders."""
+        """Names of the label folders, in the order of labels; None if the files are not in label folders."""
         names = self.file_table.notes.get("classes")
         return None if names is None else tuple(names)
 
     @property
     def num_classes(self) -> int | None:
-        """Number of label folders, also of empty ones; None where labels are not folders."""
+        """Number of label folders, with those that are empty; None if the files are not in label folders."""
         return None if self.class_names is None else len(self.class_names)
 
     def describe_sample(self, sample_index: int) -> str:

@@ -24,7 +24,7 @@ FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class FileTable:
-    """A list of names, to which more can be added, each with a whole number as label if wanted.
+    """A list of file names, to which names can be appended. Either all have a label (a whole number) or none has.
 
     All names are in one buffer, one after the other::
 
@@ -32,8 +32,8 @@ class FileTable:
         offsets  | 0         5           11       |  (N + 1,) int64
         labels   |     0           1              |  (N,) int32, or empty
 
-    So a name costs its bytes and 8 more (12 with a label), and a table is a few arrays instead of many Python
-    objects. Names are bytes as the file system has them (``os.fsencode``), so a table can hold all of them.
+    A name takes its bytes and 8 more (12 with a label), and a table is a few arrays instead of many Python
+    objects. Names are bytes as the file system has them (``os.fsencode``), so they need not be valid UTF-8.
 
     Attributes:
         notes: Further values by name.
@@ -57,11 +57,11 @@ class FileTable:
 
         Args:
             names: The names.
-            labels: One whole number of at most 32 bits for each.
+            labels: A label for each name, a whole number that fits into int32.
 
         Raises:
-            SettingError: There are more names than labels or the reverse, a name is not valid, or a label is not
-                a whole number of at most 32 bits.
+            SettingError: The numbers of names and labels differ, a name is not valid, or a label is not a whole
+                number that fits into int32.
         """
         table, rest = cls(), iter(() if labels is None else labels)
         for name in names:
@@ -73,7 +73,7 @@ class FileTable:
         return table
 
     def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
-        """Append a name, and its label: a whole number of at most 32 bits."""
+        """Append a name, with its label if the table has labels; for errors see `from_names`."""
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
@@ -98,12 +98,12 @@ class FileTable:
         return len(self._offsets) - 1
 
     def name(self, index: SupportsIndex) -> str:
-        """Get a name as text (``os.fsdecode``); an IndexError where there is none, and for negative indices."""
+        """Get a name as text (``os.fsdecode``); an index outside of ``[0, len)`` raises an IndexError."""
         number = index_in(index, "index", len(self))
         return os.fsdecode(bytes(self._names[self._offsets[number] : self._offsets[number + 1]]))
 
     def label(self, index: SupportsIndex) -> int:
-        """Get the label of a name; for errors see `name`, and a `SettingError` where the table has no labels."""
+        """Get the label of a name; errors as for `name`, and a `SettingError` if the table has no labels."""
         if not self._labels:
             raise SettingError("The table has no labels: make it with `labels`.")
         return self._labels[index_in(index, "index", len(self))]
@@ -122,12 +122,11 @@ _SPECIAL = frozenset("*?[\\")
 
 
 class NameFilter:
-    """Patterns, at least one of which a name must match.
+    """Patterns for names: a name passes if it matches at least one of them as a whole.
 
-    The patterns have the syntax of ``fnmatch(3)``, with no flag but the one for letter case, and are matched by
-    this function of the C library, as in DALI: ``*`` and ``?`` match any characters, also a leading dot;
-    ``[a-z]``, ``[!a-z]``, ``[^a-z]`` and ``[[:digit:]]`` one of several; a backslash escapes the character after
-    it. A name must match as a whole.
+    As in DALI, the function ``fnmatch(3)`` of the C library matches them, without flags except for letter case.
+    ``*`` matches any text and ``?`` any character, also a leading dot; ``[a-z]``, ``[!a-z]``, ``[^a-z]`` and
+    ``[[:digit:]]`` match one character of a set; a backslash escapes the next character.
 
     Objects are immutable and can be pickled.
 
@@ -136,12 +135,12 @@ class NameFilter:
     """
 
     def __init__(self, patterns: str | Iterable[str], *, case_sensitive: bool, argument: str) -> None:
-        """Compile the patterns, one or several texts.
+        """Compile the patterns.
 
         Args:
-            patterns: The patterns.
-            case_sensitive: Whether the case of letters counts.
-            argument: Name of the argument that they come from, for messages.
+            patterns: One pattern or several.
+            case_sensitive: Whether upper and lower case differ.
+            argument: Name of the argument that gave the patterns, for messages.
         """
         given = [patterns] if isinstance(patterns, str) else elements(patterns)
         if given == []:
@@ -197,14 +196,14 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
     ``root/cat/1.jpg, root/dog/2.jpg`` become ``cat/1.jpg`` with label 0 and ``dog/2.jpg`` with label 1. As in
     DALI:
 
-    - Folders are numbered in the order of the bytes of their names, and count also if no file of theirs
-      matches. Folders that the filter leaves out do not count.
-    - Within a folder, files follow in the order of the bytes of their names (``10.jpg`` before ``9.jpg``, capital
-      letters before small ones).
-    - Names that begin with a dot are names like others.
-    - Files directly in the root, and folders within the label folders, are left out.
-    - A link to a folder is a label folder. Within a label folder a link is a file, whatever it leads to: a loop of
-      links is noticed only when the file is read, which fails.
+    - Label folders are sorted by the bytes of their names, and numbered from 0. A folder without a matching file
+      has a number, too; a folder that the filter leaves out has none.
+    - The files in a label folder are sorted by the bytes of their names: ``10.jpg`` before ``9.jpg``, capital
+      letters before small ones.
+    - Names that begin with a dot are names like others. - Files directly in the root are left out, and so are
+    folders within label folders. - In the root, a link to a folder is a label folder. In a label folder, each link
+    is a file: if its target cannot
+      be read, the error comes when the sample is loaded.
 
     Args:
         storage: The root.
@@ -212,7 +211,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         folder_filter: Which folders are labels; None for all.
 
     Returns:
-        Names relative to the root, int32 labels. The notes have ``classes``, the name of each label folder.
+        Names relative to the root, and int32 labels. ``notes["classes"]`` has the names of the label folders.
 
     Raises:
         FileError: A folder cannot be read, or a link in the root leads nowhere.
@@ -246,14 +245,16 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
 
 
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
-    """Read a list with one name and its label per line, with white space in between.
+    """Read a list file. Each line has a name, white space, and a label.
 
-    As in DALI, the name is everything before the label except white space at the end of the name: it may contain
-    white space, and begin with it. Lines without text are skipped. There are no comments. Labels are digits.
+    As in DALI, the name is everything before the white space in front of the label, so it may contain white space,
+    and begin with it. A label consists of digits. Lines without text are skipped. There are no comments.
 
-    Unlike DALI: a byte order mark at the start is skipped (there it becomes a part of the first name), a label
-    that does not fit into 32 bits is refused (there it becomes another one), and so is a line with a NUL (there
-    it ends the line).
+    Three things differ from DALI:
+
+    - A byte order mark at the start is skipped. DALI takes it for a part of the first name.
+    - A label that does not fit into 32 bits is refused. DALI reads another number.
+    - A line with a NUL character is refused. For DALI, the line ends there.
 
     Args:
         storage: Folder of the list; the named files are not accessed.

@@ -55,10 +55,10 @@ class Storage:
 
     **ZIP files are folders.** A ``.zip`` file anywhere in a root or a name is the folder of its members:
     ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder whose
-    name ends in ``.zip`` is read as a folder. Members that are stored as they are can be read in parts, without
-    the rest: `open_blocks`; members that are compressed are read as a whole.
+    name ends in ``.zip`` is read as a folder. `open_blocks` can read parts of a member that is not compressed; a
+    compressed member is read as a whole.
 
-    Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
+    A `Storage` is small and immutable, and can be pickled. A remote file system is opened on first use, in each
     process separately: connections do not survive a fork.
 
     Attributes:
@@ -67,14 +67,15 @@ class Storage:
     """
 
     def __init__(self, root: StoragePath, storage_options: StorageOptions | None = None) -> None:
-        """Refer to a folder. Nothing is opened.
+        """Name the folder; nothing is opened.
 
         Args:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them; ``"reading"``, a `RemoteReading`, says how often and how long
                 reading is tried. They do not concern local files. In a chain of URLs (``zip://...::s3://...``),
-                options that are not under the name of a protocol are for the last link.
+                options for one of them are a dict under its protocol, ``{"s3": {...}}``; others are for the last
+                URL.
         """
         self.root = members_url(checked_path(root))
         if not isinstance(storage_options, Mapping | None):
@@ -134,9 +135,9 @@ class Storage:
 
         Args:
             name: The folder; ``""`` for the root.
-            follows_links: Whether a link to a folder counts as a folder, and a link that leads nowhere is an
-                error. If not, all links are files, and their targets are not looked up, which saves time. Local
-                folders only.
+            follows_links: If True, a link to a folder counts as a folder, and a link that leads nowhere is an
+                error. If False, each link counts as a file, and no targets are looked up, which saves time. For
+                local folders only.
 
         Raises:
             FileError: There is no such folder, or it cannot be read.
@@ -150,14 +151,14 @@ class Storage:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file, which may be empty; a remote one is read as a whole. For errors, see `read_bytes`."""
+        """Open a file; a remote one is read as a whole. It may be empty; other errors as for `read_bytes`."""
         with self._refusing("The file", name) as path:
             if is_url(path):
                 return io.BytesIO(read_file(*self._located(path), self._reading))
             return open_regular_file(path)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of this name; raises a `FileError` if that cannot be found out."""
+        """Whether there is a file of this name; raises a `FileError` if the storage gives no answer."""
         try:
             self.state(name)
         except FileNotFoundError:
@@ -165,10 +166,10 @@ class Storage:
         return True
 
     def state(self, name: str) -> tuple[int | None, int | str]:
-        """Get the size of a file in bytes (None if its store does not state it), and its version.
+        """Get the size of a file in bytes (None if the storage does not state it), and its version.
 
-        The version is the time of change in nanoseconds; for a remote file a text from its store, such as an ETag.
-        For errors, see `open_binary`.
+        The version of a local file is its time of change in nanoseconds; of a remote file, a text such as its
+        ETag. For errors, see `open_binary`.
         """
         with self._refusing("The file", name) as path:
             if is_url(path):
@@ -178,9 +179,10 @@ class Storage:
             return status.st_size, status.st_mtime_ns
 
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
-        """Open a file at a URL or in an archive for random access, with the errors of `open_binary`.
+        """Open a file at a URL or in an archive for random access; for errors, see `open_binary`.
 
-        With ``known``, from an earlier opening, only the version is requested, if it is still the same.
+        ``known`` is what an earlier opening has found out. If the file still has the same version, nothing but the
+        version is requested.
         """
         with self._refusing("The file", name) as path:
             return RemoteFile(*self._located(path), self._reading, known)
@@ -198,7 +200,7 @@ class Storage:
         return [path.removeprefix(start) for path, info in found.items() if info["type"] != "directory"]
 
     def is_folder(self, name: str) -> bool:
-        """Whether there is a folder of this name; a `FileError` if that cannot be found out."""
+        """Whether there is a folder of this name; raises a `FileError` if the storage gives no answer."""
         with self._refusing("The folder", name) as path:
             if not is_url(path):
                 return os.path.isdir(path)
