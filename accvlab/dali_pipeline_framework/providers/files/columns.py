@@ -131,7 +131,7 @@ class Columns:
             raise file_error(what, error) from error
 
     def require(self, checksum: str, what: str) -> None:
-        """Check that the checksum of these columns is ``checksum``: then a process that has sent it uses the same ones.
+        """Check that the checksum of these columns is ``checksum``, so that two processes use the same ones.
 
         ``what`` names the columns in messages.
 

@@ -200,10 +200,10 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
       has a number, too; a folder that the filter leaves out has none.
     - The files in a label folder are sorted by the bytes of their names: ``10.jpg`` before ``9.jpg``, capital
       letters before small ones.
-    - Names that begin with a dot are names like others. - Files directly in the root are left out, and so are
-    folders within label folders. - In the root, a link to a folder is a label folder. In a label folder, each link
-    is a file: if its target cannot
-      be read, the error comes when the sample is loaded.
+    - Names that begin with a dot are names like others.
+    - Files directly in the root are left out, and so are folders within label folders.
+    - In the root, a link to a folder is a label folder. In a label folder, each link is a file: if its target
+      cannot be read, the error comes when the sample is loaded.
 
     Args:
         storage: The root.
