@@ -4,7 +4,7 @@
 The recipe's training loader against a PyTorch `DataLoader` that does the same with OpenCV and NumPy; both have
 two workers. The data are generated: six cameras of 1600 x 900 pixels, 10 to 60 boxes per frame, and 2D boxes in
 the images. *Reduced decoding* decodes a JPEG at half its size if the output is not larger than that. The tests in
-`tests/benchmarks` compare the batches of all contestants, with fixed random numbers.
+`tests/benchmarks` compare the batches of *recipe* and PyTorch, with fixed random numbers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ All cases but *state* are about samplers with batches of 16 samples:
 
 - *create us*: microseconds of the constructor.
 - *first access us*: the first request in a new epoch, for a batch from the middle of it. This includes what is
-  done once per epoch: samplers of sequences prepare it, and *numpy permutation* makes the whole order.
+  done once per epoch: samplers of sequences prepare the epoch, and *numpy permutation* makes the whole order.
 - *seek us*: another batch, at a random position of the same epoch.
 - *per index us*: batch after batch, per sample.
 - *peak MiB*: the most memory in all this, as `tracemalloc` counts it.

@@ -6,7 +6,7 @@ One step is applied to the same image of 1600 x 900 pixels again and again; noth
 - *in the graph*, *DALI by hand*: pipelines without workers, with two threads.
 - *in the workers*, *PyTorch, OpenCV*: two worker processes.
 
-Where a step changes images with a probability, it is 1 here. `benchmarks/step_settings.py` has all settings.
+Steps that change images with some probability always do so here. `benchmarks/step_settings.py` has all settings.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Calls of functions per batch.
 
 The number of calls of Python functions for one batch of small samples, from the sampler to the training loop; *in
-the package* counts functions of this library only. Fewer calls are faster, as each takes 0.1 to 1 microsecond,
-and easier to follow. All is measured in one process, without workers; with workers, they make some of these
-calls. This lists the functions:
+the package* counts functions of this library only. Fewer calls are faster (each takes 0.1 to 1 microsecond) and
+easier to follow. All is measured in one process, without workers; with workers, they make some of these calls.
+This lists the functions:
 
     python benchmarks/calls_per_sample.py [--batch-size 8] --by-function
 """

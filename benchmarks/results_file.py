@@ -20,11 +20,11 @@ Report = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[1]
 _ABOUT = """
-`make bench` writes this page. The contestants of a case take turns in one run, and their order changes. Each
-figure of time is the median over these turns, with the least and the greatest value in brackets.
+`make bench` writes this page. The contestants of a case take turns in one run, and their order changes. A
+figure with brackets is the median over these turns, with the least and the greatest value in brackets.
 
-- *ratio*: rate of the first contestant of the case, divided by the rate of the row's contestant in a neighbouring
-  turn.
+- *ratio*: rate of the first contestant of the case, divided by the rate of the contestant of the row, from turns
+  that follow each other.
 - *CPU ms each*: processor time of all processes, per sample or image.
 - *busy cores*: cores that the contestant kept busy, on average.
 - *cores of others*: cores that other programs kept busy meanwhile. With the load average, this tells how quiet the

@@ -77,8 +77,8 @@ class SettableLoaderSampler(LoaderSampler):
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
         If the loader has loaded a state whose epoch is later than this one, the call has no effect. The reason: a
-        framework counts its own epochs, and if it combines loaders of different lengths, the shorter loader has
-        run more epochs than the framework has counted.
+        framework that combines loaders of different lengths counts fewer epochs than the shorter loader has run,
+        and its count would set that loader back.
         """
         run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
@@ -146,9 +146,9 @@ class DataLoader(TorchInterface):
             (`ShuffledSampler`). False or None: the order of the data provider (`SequentialSampler`).
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
             this package; a sampler of PyTorch, which returns the indices of its own rank; or a function that takes
-            the epoch and returns its sample indices, which are then divided among shards. Samplers of PyTorch and
-            functions are called in this process when a loop begins, after ``set_epoch`` of the sampler. For both,
-            ``last_batch`` is ``"partial"`` by default.
+            the epoch and returns its sample indices, which are then divided among shards. When a loop begins, the
+            loader calls the function in this process, or ``set_epoch`` of PyTorch's sampler and the sampler
+            itself. For both, ``last_batch`` is ``"partial"`` by default.
         run: Where steps run. ``"workers"``: all on arrays in the workers. ``"graph"``: pixels in the graph, all
             else in the workers. ``"auto"``: as ``"graph"`` with a GPU; without a GPU, on arrays in the workers if
             this costs less (see `PipelineDefinition`).
@@ -164,8 +164,8 @@ class DataLoader(TorchInterface):
         last_batch: Handling of an incomplete last batch, see `LastBatch`: ``"drop"``, ``"pad"``, ``"partial"`` or
             ``"wrap"``. None: that of the sampler (without a sampler: ``"drop"`` if samples are shuffled, otherwise
             ``"partial"``). Not for inputs.
-        context_name: Name of a group that is added to each sample: its epoch, batch, sample index and the other
-            fields of `SamplePlace`, but not ``visit``. Not for inputs.
+        context_name: Name of a group that is added to each sample. The group has the fields of `SamplePlace`
+            without ``visit``: epoch, batch, sample index, ... Not for inputs.
         steps_per_epoch: Batches per loop, for a sampler or input that is endless or has no length. None: a loop
             ends when the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
@@ -191,8 +191,8 @@ class DataLoader(TorchInterface):
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
             ledgers. None: no record.
         workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
-        prefetch_queue_depth: Batches that workers load ahead, at least one per worker. None: enough to even out
-            varying loading times.
+        prefetch_queue_depth: Batches that all workers together load ahead; a lower value than the number of
+            workers is raised to it. None: enough to even out varying loading times.
         prefetch_bytes: Limit of the memory for batches that are loaded ahead, in bytes. One batch per worker is
             always allowed.
 
@@ -226,7 +226,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """For loaders that a recipe for driving data has made: the recipe's settings, which plots use. Else None."""
+    """Settings of the recipe that has made this loader; None if no recipe has. Plots of batches read them."""
 
     _was_prepared = False  # by Accelerate
 
@@ -319,7 +319,7 @@ class DataLoader(TorchInterface):
 
     @property
     def epoch(self) -> int:
-        """Epoch of the current state, from 0: a loader that loads this state begins in this epoch.
+        """Epoch in which a loader would begin that loads the present `state_dict`; from 0.
 
         Within a loop, and after a ``break``, this is the epoch of that loop. Before the first loop, and after a
         loop has ended, it is the epoch of the next loop.
@@ -329,9 +329,9 @@ class DataLoader(TorchInterface):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
 
-        This also applies to a loop that has begun but has no batch yet. One exception: if the next loop would run
-        in this epoch anyway, the call has no effect. So a loader that has loaded a state from the middle of this
-        epoch still resumes there.
+        A loop that has begun, but has delivered no batch yet, moves to this epoch, too. One exception: if the next
+        loop would run in this epoch anyway, the call has no effect. So a loader that has loaded a state from the
+        middle of this epoch still resumes there.
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
@@ -376,8 +376,9 @@ class DataLoader(TorchInterface):
         abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, its
-                order comes from a sampler of PyTorch or a function, and another call would return another order.
+            NotSupportedError: The input is an iterable, which has no random access; or the state is within an
+                epoch whose order comes from a sampler of PyTorch or a function, and would be another one if
+                requested again.
         """
         return self._run.state().to_dict()
 
@@ -395,7 +396,7 @@ class DataLoader(TorchInterface):
             StateError: The state is damaged or of another version; it belongs to other data or another order (see
                 ``differences`` of the error); or the order depends on the batch size, and that has changed.
             NotSupportedError: The input is an iterable; or the state is within an epoch whose order comes from a
-                sampler of PyTorch or a function, and they cannot return it again.
+                sampler of PyTorch or a function, and is another one when requested again.
         """
         self._run.load_state(state)
 

@@ -61,8 +61,7 @@ def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
         Whether there was a file. If not, nothing has changed.
 
     Raises:
-        StateError: The state is damaged, of another version, or belongs to other data or another order. The
-            message names the file.
+        StateError: As for `DataLoader.load_state_dict`. The message names the file.
         FileError: The file cannot be read, or is not a regular file. The error is also an instance of the builtin
             class of its cause, e.g. `PermissionError`.
         NotSupportedError: As for `DataLoader.load_state_dict`.

@@ -48,7 +48,8 @@ class Columns:
         arrays: The columns by name; read-only if they were opened from a folder.
         notes: Further values, which are stored as JSON.
         folder: The folder from which they were opened, or None.
-        checksum: Checksum of the header, which has the checksums of the arrays; empty if they were not opened.
+        checksum: Checksum of the header, which has the checksums of the arrays; empty if the columns are not from
+            a folder.
 
     Example:
         >>> import tempfile

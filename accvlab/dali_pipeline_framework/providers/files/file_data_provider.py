@@ -150,7 +150,7 @@ class FileDataProvider(BlueprintProvider):
 
     @property
     def num_classes(self) -> int | None:
-        """Number of label folders, with those that are empty; None if the files are not in label folders."""
+        """Number of label folders, including those without files; None if the files are not in label folders."""
         return None if self.class_names is None else len(self.class_names)
 
     def describe_sample(self, sample_index: int) -> str:

@@ -122,7 +122,7 @@ _SPECIAL = frozenset("*?[\\")
 
 
 class NameFilter:
-    """Patterns for names: a name passes if it matches at least one of them as a whole.
+    """Patterns for names: a name passes if the whole name matches at least one pattern.
 
     As in DALI, the function ``fnmatch(3)`` of the C library matches them, without flags except for letter case.
     ``*`` matches any text and ``?`` any character, also a leading dot; ``[a-z]``, ``[!a-z]``, ``[^a-z]`` and
@@ -253,7 +253,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     Three things differ from DALI:
 
     - A byte order mark at the start is skipped. DALI takes it for a part of the first name.
-    - A label that does not fit into 32 bits is refused. DALI reads another number.
+    - A label that does not fit into int32 is refused. DALI reads another number.
     - A line with a NUL character is refused. For DALI, the line ends there.
 
     Args:

@@ -49,9 +49,9 @@ class Storage:
     """A folder from which files are read.
 
     A root with ``://`` in it is a URL of `fsspec <https://filesystem-spec.readthedocs.io>`_, such as
-    ``s3://bucket/train``, ``memory://train``, or ``zip://train::/data/all.zip``; any other is a local path.
-    Names are relative to the root, with ``/`` between their parts. They may also be absolute: a local path
-    where the root is local, or a URL.
+    ``s3://bucket/train``, ``memory://train``, or ``zip://train::/data/all.zip``; any other is a local path. Names
+    are relative to the root, with ``/`` between their parts. They may also be absolute: a URL or, if the root is
+    local, a local path.
 
     **ZIP files are folders.** A ``.zip`` file anywhere in a root or a name is the folder of its members:
     ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder whose
@@ -72,10 +72,10 @@ class Storage:
         Args:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
-                ``fsspec.core.url_to_fs`` takes them; ``"reading"``, a `RemoteReading`, says how often and how long
-                reading is tried. They do not concern local files. In a chain of URLs (``zip://...::s3://...``),
-                options for one of them are a dict under its protocol, ``{"s3": {...}}``; others are for the last
-                URL.
+                ``fsspec.core.url_to_fs`` takes them. One more entry, ``"reading"``, is a `RemoteReading`: how
+                often and how long to try. Local files need no options. In a chain of URLs
+                (``zip://...::s3://...``), a dict under a protocol, ``{"s3": {...}}``, is for the URL of that
+                protocol; options outside of such dicts are for the last URL.
         """
         self.root = members_url(checked_path(root))
         if not isinstance(storage_options, Mapping | None):
@@ -151,7 +151,7 @@ class Storage:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file; a remote one is read as a whole. It may be empty; other errors as for `read_bytes`."""
+        """Open a file, which may be empty; a remote one is read as a whole. For other errors, see `read_bytes`."""
         with self._refusing("The file", name) as path:
             if is_url(path):
                 return io.BytesIO(read_file(*self._located(path), self._reading))
@@ -181,8 +181,8 @@ class Storage:
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
         """Open a file at a URL or in an archive for random access; for errors, see `open_binary`.
 
-        ``known`` is what an earlier opening has found out. If the file still has the same version, nothing but the
-        version is requested.
+        With ``known``, the attribute of an earlier `RemoteFile`, only the version is requested, as long as it has
+        not changed.
         """
         with self._refusing("The file", name) as path:
             return RemoteFile(*self._located(path), self._reading, known)
