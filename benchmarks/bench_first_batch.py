@@ -122,6 +122,6 @@ def measure(folder: Path, is_quick: bool) -> tuple[list[Row], list[Row]]:
         rows += [{"case": name, "of": of, "seconds": as_list(each)} for of, each in found.items()]
         value = round(found["forkserver"]["median"] - found["imports alone"]["median"], 2)
         bounds.append(
-            bound_of(name, "forkserver - imports alone, seconds", value, at_most=MOST_SECONDS_ABOVE_IMPORTS)
+            bound_of(name, "forkserver minus imports alone, seconds", value, at_most=MOST_SECONDS_ABOVE_IMPORTS)
         )
     return rows, bounds

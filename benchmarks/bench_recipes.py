@@ -3,8 +3,8 @@
 
 The recipe's training loader against a PyTorch `DataLoader` that does the same with OpenCV and NumPy; both have
 two workers. The data are generated: six cameras of 1600 x 900 pixels, 10 to 60 boxes per frame, and 2D boxes in
-the images. *Reduced decoding* decodes a JPEG at half its size if the output is not larger than that. The tests in
-`tests/benchmarks` compare the batches of *recipe* and PyTorch, with fixed random numbers.
+the images. *Reduced decoding* decodes a JPEG at half its size if the output is not larger than that. A test
+compares the batches of *recipe* with the samples of PyTorch, with fixed random numbers.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ contestant has workers, there are two; DALI has two threads.
 
 - *this library*: a `DataLoader` with an `ImageDecoder`.
 - *DALI by hand, an operator per camera*: six decoders, 60 outputs, and a `DALIGenericIterator`.
-- *DALI by hand, folded*: the same with one decoder, to which each image is a sample of its own, and with the
+- *DALI by hand, folded*: the same with one decoder, which gets each image as a sample of its own, and with the
   small fields in one array.
 - *DALI's decoder alone*: it decodes JPEGs that are in memory, and does nothing else.
 - *PyTorch, OpenCV* and *PyTorch, simplejpeg*: PyTorch's `DataLoader`; the data set decodes.

@@ -7,7 +7,7 @@ All cases but *state* are about samplers with batches of 16 samples:
 - *first access us*: the first request in a new epoch, for a batch from the middle of it. This includes what is
   done once per epoch: samplers of sequences prepare the epoch, and *numpy permutation* makes the whole order.
 - *seek us*: another batch, at a random position of the same epoch.
-- *per index us*: batch after batch, per sample.
+- *per index us*: time per sample if the batches are requested one after the other.
 - *peak MiB*: the most memory in all this, as `tracemalloc` counts it.
 
 *state* is about a loader with 1,000 samples: the time of `state_dict`, the size of the state as JSON, and the

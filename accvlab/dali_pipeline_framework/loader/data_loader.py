@@ -147,11 +147,11 @@ class DataLoader(TorchInterface):
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
             this package; a sampler of PyTorch, which returns the indices of its own rank; or a function that takes
             the epoch and returns its sample indices, which are then divided among shards. When a loop begins, the
-            loader calls the function in this process, or ``set_epoch`` of PyTorch's sampler and the sampler
-            itself. For both, ``last_batch`` is ``"partial"`` by default.
+            loader calls the function, or it calls ``set_epoch`` of PyTorch's sampler and iterates over that, in
+            this process. With either, ``last_batch`` is ``"partial"`` by default.
         run: Where steps run. ``"workers"``: all on arrays in the workers. ``"graph"``: pixels in the graph, all
-            else in the workers. ``"auto"``: as ``"graph"`` with a GPU; without a GPU, on arrays in the workers if
-            this costs less (see `PipelineDefinition`).
+            else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one, as ``"workers"`` or
+            ``"graph"``, whichever costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: one for each core that
             this rank can use, at most 8. An iterable has at most 1. The number does not change the batches.
         num_threads: Threads of the pipeline. None: the usable cores divided by the ranks on this machine; with a
@@ -191,8 +191,8 @@ class DataLoader(TorchInterface):
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
             ledgers. None: no record.
         workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
-        prefetch_queue_depth: Batches that all workers together load ahead; a lower value than the number of
-            workers is raised to it. None: enough to even out varying loading times.
+        prefetch_queue_depth: Batches that all workers together load ahead, at least one per worker: lower values
+            are raised. None: enough to even out varying loading times.
         prefetch_bytes: Limit of the memory for batches that are loaded ahead, in bytes. One batch per worker is
             always allowed.
 
@@ -319,7 +319,7 @@ class DataLoader(TorchInterface):
 
     @property
     def epoch(self) -> int:
-        """Epoch in which a loader would begin that loads the present `state_dict`; from 0.
+        """The current epoch, from 0: a loader that loads this loader's `state_dict` begins in it.
 
         Within a loop, and after a ``break``, this is the epoch of that loop. Before the first loop, and after a
         loop has ended, it is the epoch of the next loop.
@@ -329,9 +329,10 @@ class DataLoader(TorchInterface):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
 
-        A loop that has begun, but has delivered no batch yet, moves to this epoch, too. One exception: if the next
-        loop would run in this epoch anyway, the call has no effect. So a loader that has loaded a state from the
-        middle of this epoch still resumes there.
+        A loop that has begun, but has delivered no batch yet, moves to this epoch, too.
+
+        If the next loop would run in this epoch anyway, the call has no effect: a loader that has loaded a state
+        from the middle of this epoch still resumes there.
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
@@ -376,9 +377,9 @@ class DataLoader(TorchInterface):
         abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or the state is within an
-                epoch whose order comes from a sampler of PyTorch or a function, and would be another one if
-                requested again.
+            NotSupportedError: The input is an iterable, which has no random access; or the position is within an
+                epoch whose order comes from a sampler of PyTorch or a function that would now return another
+                order.
         """
         return self._run.state().to_dict()
 
@@ -396,7 +397,7 @@ class DataLoader(TorchInterface):
             StateError: The state is damaged or of another version; it belongs to other data or another order (see
                 ``differences`` of the error); or the order depends on the batch size, and that has changed.
             NotSupportedError: The input is an iterable; or the state is within an epoch whose order comes from a
-                sampler of PyTorch or a function, and is another one when requested again.
+                sampler of PyTorch or a function that now returns another order.
         """
         self._run.load_state(state)
 

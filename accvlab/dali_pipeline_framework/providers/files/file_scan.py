@@ -247,8 +247,9 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
     """Read a list file. Each line has a name, white space, and a label.
 
-    As in DALI, the name is everything before the white space in front of the label, so it may contain white space,
-    and begin with it. A label consists of digits. Lines without text are skipped. There are no comments.
+    As in DALI, the label is the last word of the line, and consists of digits. The name is all that precedes the
+    white space before the label, so a name may contain white space, also at its start. Lines without text are
+    skipped. There are no comments.
 
     Three things differ from DALI:
 

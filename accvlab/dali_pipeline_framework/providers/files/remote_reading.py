@@ -47,7 +47,7 @@ class RemoteReading:
     """Settings for reading remote files: the entry ``"reading"`` of ``storage_options``.
 
     Attributes:
-        attempts: Attempts to read a file, where the failure may be temporary. Files that do not exist, or to
+        attempts: How often a file is tried, if the failures may be temporary. Files that do not exist, or to
             which access is denied, are tried once.
         first_wait_s: Time until the second attempt. Each further wait is twice as long as the one before, with a
             random part, so that workers do not send requests all at once.

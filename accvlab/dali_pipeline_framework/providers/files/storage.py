@@ -151,7 +151,7 @@ class Storage:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file, which may be empty; a remote one is read as a whole. For other errors, see `read_bytes`."""
+        """Open a file; a remote one is read as a whole. Raises what `read_bytes` raises, but not for an empty file."""
         with self._refusing("The file", name) as path:
             if is_url(path):
                 return io.BytesIO(read_file(*self._located(path), self._reading))
@@ -181,8 +181,8 @@ class Storage:
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
         """Open a file at a URL or in an archive for random access; for errors, see `open_binary`.
 
-        With ``known``, the attribute of an earlier `RemoteFile`, only the version is requested, as long as it has
-        not changed.
+        ``known`` is the attribute of this name of an earlier `RemoteFile`: if the file still has the same version,
+        only the version is requested.
         """
         with self._refusing("The file", name) as path:
             return RemoteFile(*self._located(path), self._reading, known)
