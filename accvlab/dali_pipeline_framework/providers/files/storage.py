@@ -151,7 +151,7 @@ class Storage:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file; a remote one is read as a whole. Raises what `read_bytes` raises, but not for an empty file."""
+        """Open a file; a remote one is read as a whole. Raises what `read_bytes` does, except for empty files."""
         with self._refusing("The file", name) as path:
             if is_url(path):
                 return io.BytesIO(read_file(*self._located(path), self._reading))
