@@ -2,8 +2,8 @@
 
 The number of calls of Python functions for one batch of small samples, from the sampler to the training loop; *in
 the package* counts functions of this library only. Fewer calls are faster (each takes 0.1 to 1 microsecond) and
-easier to follow. All is measured in one process, without workers; with workers, they make some of these calls.
-This lists the functions:
+easier to follow. The calls are counted in one process. In a loader with workers, some of them take place in the
+workers. This lists the functions:
 
     python benchmarks/calls_per_sample.py [--batch-size 8] --by-function
 """

@@ -23,8 +23,8 @@ _ABOUT = """
 `make bench` writes this page. The contestants of a case take turns in one run, and their order changes. A
 figure with brackets is the median over these turns, with the least and the greatest value in brackets.
 
-- *ratio*: rate of the first contestant of the case, divided by the rate of the contestant of the row, for
-  each pair of turns that follow each other. The median of these is not exactly the quotient of the two medians.
+- *ratio*: rate of the first contestant of the case, divided by the rate of the contestant of the row, in the same
+  round of turns. The median of these quotients is not exactly the quotient of the two medians.
 - *CPU ms each*: processor time of all processes, per sample or image.
 - *busy cores*: cores that the contestant kept busy, on average.
 - *cores of others*: cores that other programs kept busy meanwhile. With the load average, this tells how quiet the

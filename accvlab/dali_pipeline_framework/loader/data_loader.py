@@ -146,12 +146,12 @@ class DataLoader(TorchInterface):
             (`ShuffledSampler`). False or None: the order of the data provider (`SequentialSampler`).
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
             this package; a sampler of PyTorch, which returns the indices of its own rank; or a function that takes
-            the epoch and returns its sample indices, which are then divided among shards. When a loop begins, the
-            loader calls the function, or it calls ``set_epoch`` of PyTorch's sampler and iterates over that, in
-            this process. With either, ``last_batch`` is ``"partial"`` by default.
-        run: Where steps run. ``"workers"``: all on arrays in the workers. ``"graph"``: pixels in the graph, all
-            else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one, as ``"workers"`` or
-            ``"graph"``, whichever costs less (see `PipelineDefinition`).
+            the epoch and returns its sample indices, which are then divided among shards. Functions and samplers
+            of PyTorch run in this process when a loop begins; ``set_epoch`` of such a sampler is called before.
+            With both, ``last_batch`` is ``"partial"`` by default.
+        run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: pixels are
+            changed in the graph, all else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one, as
+            ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: one for each core that
             this rank can use, at most 8. An iterable has at most 1. The number does not change the batches.
         num_threads: Threads of the pipeline. None: the usable cores divided by the ranks on this machine; with a
@@ -191,8 +191,8 @@ class DataLoader(TorchInterface):
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
             ledgers. None: no record.
         workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
-        prefetch_queue_depth: Batches that all workers together load ahead, at least one per worker: lower values
-            are raised. None: enough to even out varying loading times.
+        prefetch_queue_depth: Batches that all workers together load ahead; if less than one per worker, it is one
+            per worker. None: enough to even out varying loading times.
         prefetch_bytes: Limit of the memory for batches that are loaded ahead, in bytes. One batch per worker is
             always allowed.
 
@@ -226,7 +226,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that has made this loader; None if no recipe has. Plots of batches read them."""
+    """Settings of the recipe that has made this loader, for functions that draw batches; None without a recipe."""
 
     _was_prepared = False  # by Accelerate
 
@@ -336,7 +336,7 @@ class DataLoader(TorchInterface):
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
-            NotSupportedError: The input is an iterable, which has no random access, or is endless.
+            NotSupportedError: The input is endless; or it is an iterable, which has no random access.
         """
         self._run.set_epoch(epoch)
 
@@ -378,8 +378,8 @@ class DataLoader(TorchInterface):
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access; or the position is within an
-                epoch whose order comes from a sampler of PyTorch or a function that would now return another
-                order.
+                epoch, and the sampler of PyTorch or the function that gave its order would return another order if
+                it ran again.
         """
         return self._run.state().to_dict()
 
@@ -396,8 +396,8 @@ class DataLoader(TorchInterface):
         Raises:
             StateError: The state is damaged or of another version; it belongs to other data or another order (see
                 ``differences`` of the error); or the order depends on the batch size, and that has changed.
-            NotSupportedError: The input is an iterable; or the state is within an epoch whose order comes from a
-                sampler of PyTorch or a function that now returns another order.
+            NotSupportedError: The input is an iterable; or the state is within an epoch, and the sampler of
+                PyTorch or the function that gave its order now returns another order.
         """
         self._run.load_state(state)
 

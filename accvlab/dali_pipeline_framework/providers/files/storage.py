@@ -74,8 +74,8 @@ class Storage:
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them. One more entry, ``"reading"``, is a `RemoteReading`: how
                 often and how long to try. Local files need no options. In a chain of URLs
-                (``zip://...::s3://...``), a dict under a protocol, ``{"s3": {...}}``, is for the URL of that
-                protocol; options outside of such dicts are for the last URL.
+                (``zip://...::s3://...``), they are the options of the last one; or a dict with the options of each
+                protocol, ``{"s3": {...}, "zip": {...}}``.
         """
         self.root = members_url(checked_path(root))
         if not isinstance(storage_options, Mapping | None):
@@ -181,7 +181,7 @@ class Storage:
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
         """Open a file at a URL or in an archive for random access; for errors, see `open_binary`.
 
-        ``known`` is the attribute of this name of an earlier `RemoteFile`: if the file still has the same version,
+        ``known`` is ``RemoteFile.known`` of an earlier call for this file: if the file still has the same version,
         only the version is requested.
         """
         with self._refusing("The file", name) as path:
