@@ -6,8 +6,8 @@ workers and waits for its first batch, and then does both again with a *second l
 
 - *numpy*: the provider needs NumPy only.
 - *albumentations*: the provider wraps a `Dataset` of PyTorch with a transform of Albumentations.
-- *imports alone*: a new process imports the provider's packages, and does nothing else. The fork server has to do
-  this once.
+- *imports alone*: no loader; the time in which a new process imports the provider's packages. The fork server has
+  to do the same once.
 
 The bound is for *forkserver* minus *imports alone*. Both are measured in separate turns, so that the difference
 can be slightly negative.

@@ -148,7 +148,7 @@ class DataLoader(TorchInterface):
             this package; a sampler of PyTorch, which returns the indices of its own rank; or a function that takes
             the epoch and returns its sample indices, which are then divided among shards. Functions and samplers
             of PyTorch run in this process when a loop begins; ``set_epoch`` of such a sampler is called before.
-            With both, ``last_batch`` is ``"partial"`` by default.
+            For functions and samplers of PyTorch, the default of ``last_batch`` is ``"partial"``.
         run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: pixels are
             changed in the graph, all else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one, as
             ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
@@ -159,8 +159,8 @@ class DataLoader(TorchInterface):
         device_id: GPU of the pipeline: its number, ``"cuda:1"``, a ``torch.device``, or ``"auto"`` for the GPU of
             this rank (see the page on several GPUs). None: no GPU.
         shard: The part of each total batch that this loader delivers: a `Shard`; a pair (shard id, number of
-            shards); or ``"auto"``, ``"slurm"`` and others, by which `detect_shard` finds the rank. None: all. Not
-            for inputs, which divide their samples among shards themselves.
+            shards); or the name of a way to find the rank, such as ``"auto"`` or ``"slurm"`` (see `detect_shard`).
+            None: all. Not for inputs, which divide their samples among shards themselves.
         last_batch: Handling of an incomplete last batch, see `LastBatch`: ``"drop"``, ``"pad"``, ``"partial"`` or
             ``"wrap"``. None: that of the sampler (without a sampler: ``"drop"`` if samples are shuffled, otherwise
             ``"partial"``). Not for inputs.
@@ -226,7 +226,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that has made this loader, for functions that draw batches; None without a recipe."""
+    """Settings of the recipe that has made this loader, for functions that plot batches; None without a recipe."""
 
     _was_prepared = False  # by Accelerate
 
@@ -329,7 +329,7 @@ class DataLoader(TorchInterface):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
 
-        A loop that has begun, but has delivered no batch yet, moves to this epoch, too.
+        A loop that has begun, but has delivered no batch yet, counts as the next loop.
 
         If the next loop would run in this epoch anyway, the call has no effect: a loader that has loaded a state
         from the middle of this epoch still resumes there.
@@ -378,8 +378,8 @@ class DataLoader(TorchInterface):
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access; or the position is within an
-                epoch, and the sampler of PyTorch or the function that gave its order would return another order if
-                it ran again.
+                epoch whose order comes from a sampler of PyTorch or a function, and it would return another order
+                if it ran again.
         """
         return self._run.state().to_dict()
 
@@ -396,8 +396,8 @@ class DataLoader(TorchInterface):
         Raises:
             StateError: The state is damaged or of another version; it belongs to other data or another order (see
                 ``differences`` of the error); or the order depends on the batch size, and that has changed.
-            NotSupportedError: The input is an iterable; or the state is within an epoch, and the sampler of
-                PyTorch or the function that gave its order now returns another order.
+            NotSupportedError: The input is an iterable; or the state is within an epoch whose order comes from a
+                sampler of PyTorch or a function, and it now returns another order.
         """
         self._run.load_state(state)
 

@@ -73,9 +73,9 @@ class Storage:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them. One more entry, ``"reading"``, is a `RemoteReading`: how
-                often and how long to try. Local files need no options. In a chain of URLs
-                (``zip://...::s3://...``), they are the options of the last one; or a dict with the options of each
-                protocol, ``{"s3": {...}, "zip": {...}}``.
+                often and how long to try. Local files need no options. For a chain of URLs
+                (``zip://...::s3://...``), give the options of the last URL (here ``s3://``), or a dict with the
+                options of each protocol, ``{"s3": {...}, "zip": {...}}``.
         """
         self.root = members_url(checked_path(root))
         if not isinstance(storage_options, Mapping | None):
