@@ -136,7 +136,7 @@ class LoaderBatchSampler:
 
 
 class DataLoader(TorchInterface):
-    """Delivers batches to a training loop, epoch after epoch, and can be stopped and resumed anywhere.
+    """Delivers batches to a training loop, epoch after epoch, and can be stopped and resumed.
 
     Args:
         source: Data provider; or an input (callable or iterable), which has its own order.
@@ -147,8 +147,8 @@ class DataLoader(TorchInterface):
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
             this package; a sampler of PyTorch, which returns the indices of its own rank; or a function that takes
             the epoch and returns its sample indices, which are then divided among shards. Functions and samplers
-            of PyTorch run in this process when a loop begins; ``set_epoch`` of such a sampler is called before.
-            For functions and samplers of PyTorch, the default of ``last_batch`` is ``"partial"``.
+            of PyTorch run in this process when a loop begins, samplers after a call of their ``set_epoch``, if
+            they have it. For functions and samplers of PyTorch, the default of ``last_batch`` is ``"partial"``.
         run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: pixels are
             changed in the graph, all else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one, as
             ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
@@ -191,8 +191,8 @@ class DataLoader(TorchInterface):
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
             ledgers. None: no record.
         workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
-        prefetch_queue_depth: Batches that all workers together load ahead; if less than one per worker, it is one
-            per worker. None: enough to even out varying loading times.
+        prefetch_queue_depth: Number of batches that all workers together load ahead; raised to one per worker if
+            it is smaller. None: enough to even out varying loading times.
         prefetch_bytes: Limit of the memory for batches that are loaded ahead, in bytes. One batch per worker is
             always allowed.
 
@@ -329,7 +329,7 @@ class DataLoader(TorchInterface):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
 
-        A loop that has begun, but has delivered no batch yet, counts as the next loop.
+        If a loop has begun, but has delivered no batch yet, the call applies to that loop.
 
         If the next loop would run in this epoch anyway, the call has no effect: a loader that has loaded a state
         from the middle of this epoch still resumes there.
@@ -377,9 +377,9 @@ class DataLoader(TorchInterface):
         abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or the position is within an
-                epoch whose order comes from a sampler of PyTorch or a function, and it would return another order
-                if it ran again.
+            NotSupportedError: The input is an iterable, which has no random access; or the order of the current
+                epoch comes from a sampler of PyTorch or a function that would return another order if it ran
+                again.
         """
         return self._run.state().to_dict()
 
@@ -462,7 +462,7 @@ class DataLoader(TorchInterface):
 
     @property
     def failed_samples(self) -> tuple[FailedSample, ...]:
-        """The samples that have failed on this shard so far, each once; excluded samples are not among them."""
+        """The samples that have failed on this shard so far, each once; not those of ``FaultPolicy.exclude``."""
         return self._run.pipelines.failed.samples
 
     # --- for code written for PyTorch's loader ----------------------------------------------------

@@ -168,8 +168,8 @@ class Storage:
     def state(self, name: str) -> tuple[int | None, int | str]:
         """Get the size of a file in bytes (None if the storage does not state it), and its version.
 
-        The version of a local file is its time of change in nanoseconds; of a remote file, a text such as its
-        ETag. For errors, see `open_binary`.
+        The version of a local file is its time of modification in nanoseconds; of a remote file, a text such as
+        its ETag. For errors, see `open_binary`.
         """
         with self._refusing("The file", name) as path:
             if is_url(path):
@@ -181,8 +181,8 @@ class Storage:
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
         """Open a file at a URL or in an archive for random access; for errors, see `open_binary`.
 
-        ``known`` is ``RemoteFile.known`` of an earlier call for this file: if the file still has the same version,
-        only the version is requested.
+        ``known`` is ``RemoteFile.known`` of an earlier call for this file. It saves requests: if the version of
+        the file is unchanged, nothing else is requested.
         """
         with self._refusing("The file", name) as path:
             return RemoteFile(*self._located(path), self._reading, known)
