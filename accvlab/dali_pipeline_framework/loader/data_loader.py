@@ -145,10 +145,7 @@ class DataLoader(TorchInterface):
         shuffle: Order of the samples of a data provider. True: random, different in each epoch
             (`ShuffledSampler`). False or None: the order of the data provider (`SequentialSampler`).
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
-            this package; a sampler of PyTorch, which returns the indices of its own rank; or a function that takes
-            the epoch and returns its sample indices, which are then divided among shards. Functions and samplers
-            of PyTorch run in this process when a loop begins, samplers after a call of their ``set_epoch``, if
-            they have it. For functions and samplers of PyTorch, the default of ``last_batch`` is ``"partial"``.
+            this package, a function, or a sampler of PyTorch; see below.
         run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: pixels are
             changed in the graph, all else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one, as
             ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
@@ -162,8 +159,8 @@ class DataLoader(TorchInterface):
             shards); or the name of a way to find the rank, such as ``"auto"`` or ``"slurm"`` (see `detect_shard`).
             None: all. Not for inputs, which divide their samples among shards themselves.
         last_batch: Handling of an incomplete last batch, see `LastBatch`: ``"drop"``, ``"pad"``, ``"partial"`` or
-            ``"wrap"``. None: that of the sampler (without a sampler: ``"drop"`` if samples are shuffled, otherwise
-            ``"partial"``). Not for inputs.
+            ``"wrap"``. None: that of a sampler of this package; without one, ``"drop"`` if ``shuffle=True``,
+            otherwise ``"partial"``. Not for inputs.
         context_name: Name of a group that is added to each sample. The group has the fields of `SamplePlace`
             without ``visit``: epoch, batch, sample index, ... Not for inputs.
         steps_per_epoch: Batches per loop, for a sampler or input that is endless or has no length. None: a loop
@@ -185,7 +182,7 @@ class DataLoader(TorchInterface):
         fold_arrays: Whether steps are applied once to all elements of an array, see `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` is True, for code that
-            checks it. Attributes that such code sets have no effect.
+            checks it. Setting attributes of the loader in such code has no effect.
         faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`; or ``"raise"``, ``"skip"``
             or ``"replace"``, short for ``FaultPolicy(samples=...)``. None: ``"raise"``.
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
@@ -202,12 +199,17 @@ class DataLoader(TorchInterface):
         DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
             does not support the GPU.
 
+    **Functions and samplers of PyTorch** as ``sampler`` run in this process when a loop begins. A function takes
+    the epoch and returns its sample indices, which the loader divides among shards. For a sampler of PyTorch, the
+    loader calls ``set_epoch``, if it has this method, and then iterates over the sampler, which returns the
+    indices of its own rank.
+
     **Epochs.** Each ``for`` loop is one epoch. After a ``break``, the next loop starts the next epoch, or the one
     given to `set_epoch`; batches of the abandoned epoch that were loaded ahead are discarded.
 
     **State.** `state_dict` returns the position of the training loop, a small value for JSON. A loader that loads
-    this state resumes with the next batch. It may have another number of workers and shards than the loader that
-    saved the state, and another batch size if the order allows that.
+    this state resumes with the next batch. Its number of workers may differ from that of the loader that saved the
+    state. So may the number of shards and the batch size, unless the order depends on them.
 
     **Threads** may share a loader: several may call ``next`` on one loop, and each batch goes to one of them.
     Other threads may call `state_dict` and `close` meanwhile. After `close`, the loop raises a `ClosedError`.
@@ -331,8 +333,8 @@ class DataLoader(TorchInterface):
 
         If a loop has begun, but has delivered no batch yet, the call applies to that loop.
 
-        If the next loop would run in this epoch anyway, the call has no effect: a loader that has loaded a state
-        from the middle of this epoch still resumes there.
+        One exception: if the next loop would run in the given epoch anyway, the call has no effect. So a loader
+        that has loaded a state from the middle of that epoch still resumes there.
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
@@ -377,27 +379,27 @@ class DataLoader(TorchInterface):
         abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or the order of the current
-                epoch comes from a sampler of PyTorch or a function that would return another order if it ran
-                again.
+            NotSupportedError: The input is an iterable, which has no random access; or ``sampler`` is a function
+                or a sampler of PyTorch, and no longer returns the order of the current epoch.
         """
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop resume after the last batch that was delivered when the state was saved.
 
-        The number of workers, the start method, prefetching, the number of shards and, if the order allows it, the
-        batch size may differ from those of the loader that saved the state. With another total batch size, the
-        rest of the epoch is divided anew.
+        The number of workers, the start method and prefetching may differ from those of the loader that saved the
+        state. So may the number of shards and the batch size, unless the order depends on them; with another total
+        batch size, the rest of the epoch is divided anew.
 
         Args:
             state: Result of `state_dict`, or JSON text of it.
 
         Raises:
             StateError: The state is damaged or of another version; it belongs to other data or another order (see
-                ``differences`` of the error); or the order depends on the batch size, and that has changed.
-            NotSupportedError: The input is an iterable; or the state is within an epoch whose order comes from a
-                sampler of PyTorch or a function, and it now returns another order.
+                ``differences`` of the error); or the order depends on the batch size or the number of shards, and
+                that has changed.
+            NotSupportedError: The input is an iterable; or ``sampler`` is a function or a sampler of PyTorch, and
+                does not return the order of the epoch in which the state was saved.
         """
         self._run.load_state(state)
 
