@@ -159,10 +159,10 @@ class DataLoader(TorchInterface):
             shards); or the name of a way to find the rank, such as ``"auto"`` or ``"slurm"`` (see `detect_shard`).
             None: all. Not for inputs, which divide their samples among shards themselves.
         last_batch: Handling of an incomplete last batch, see `LastBatch`: ``"drop"``, ``"pad"``, ``"partial"`` or
-            ``"wrap"``. None: that of a sampler of this package; without one, ``"drop"`` if ``shuffle=True``,
-            otherwise ``"partial"``. Not for inputs.
+            ``"wrap"``. None: the setting of ``sampler``, if this is a sampler of this package; otherwise
+            ``"drop"`` with ``shuffle=True`` and ``"partial"`` without. Not for inputs.
         context_name: Name of a group that is added to each sample. The group has the fields of `SamplePlace`
-            without ``visit``: epoch, batch, sample index, ... Not for inputs.
+            (epoch, batch, sample index, ...) except ``visit``. Not for inputs.
         steps_per_epoch: Batches per loop, for a sampler or input that is endless or has no length. None: a loop
             ends when the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
@@ -170,8 +170,8 @@ class DataLoader(TorchInterface):
         output_type: ``"torch"`` or ``"numpy"``.
         ragged: Handling of samples whose shapes differ: ``"raise"``, ``"list"``, or a dict that gives one of the
             two per field (see `DALIStructuredOutputIterator`).
-        stack_arrays: Whether the elements of an array, e.g. cameras, are stacked. ``batch["cameras"]["image"]`` is
-            then one tensor ``(batch, cameras, ...)``.
+        stack_arrays: Whether groups of an array, e.g. one per camera, are stacked. ``batch["cameras"]["image"]``
+            is then one tensor ``(batch, cameras, ...)``.
         post_process_func: Function that is applied to each batch; its result is delivered.
         worker_init_fn: Function that each worker process calls once with its number, from 0, before it loads its
             first sample; not called with ``num_workers=0``. It must be picklable, except with
@@ -199,10 +199,10 @@ class DataLoader(TorchInterface):
         DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
             does not support the GPU.
 
-    **Functions and samplers of PyTorch** as ``sampler`` run in this process when a loop begins. A function takes
-    the epoch and returns its sample indices, which the loader divides among shards. For a sampler of PyTorch, the
-    loader calls ``set_epoch``, if it has this method, and then iterates over the sampler, which returns the
-    indices of its own rank.
+    **A function or a sampler of PyTorch**, given as ``sampler``, runs in this process when a loop begins. A
+    function takes the epoch and returns its sample indices, which the loader divides among shards. For a sampler
+    of PyTorch, the loader calls ``set_epoch``, if it has this method, and then iterates over the sampler, which
+    returns the indices of its own rank.
 
     **Epochs.** Each ``for`` loop is one epoch. After a ``break``, the next loop starts the next epoch, or the one
     given to `set_epoch`; batches of the abandoned epoch that were loaded ahead are discarded.
@@ -321,10 +321,10 @@ class DataLoader(TorchInterface):
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0: a loader that loads this loader's `state_dict` begins in it.
+        """Epoch of the position that `state_dict` returns, counted from 0.
 
-        Within a loop, and after a ``break``, this is the epoch of that loop. Before the first loop, and after a
-        loop has ended, it is the epoch of the next loop.
+        Within a loop, this is the epoch of that loop; once the loop has received its last batch, it is the next
+        epoch. After a ``break``, it is still the epoch of the abandoned loop.
         """
         return self._run.epoch
 
