@@ -146,9 +146,9 @@ class DataLoader(TorchInterface):
             (`ShuffledSampler`). False or None: the order of the data provider (`SequentialSampler`).
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
             this package, a function, or a sampler of PyTorch; see below.
-        run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: pixels are
-            changed in the graph, all else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one, as
-            ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
+        run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: steps change
+            pixels in the graph, and all else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one,
+            as ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: one for each core that
             this rank can use, at most 8. An iterable has at most 1. The number does not change the batches.
         num_threads: Threads of the pipeline. None: the usable cores divided by the ranks on this machine; with a
@@ -170,8 +170,8 @@ class DataLoader(TorchInterface):
         output_type: ``"torch"`` or ``"numpy"``.
         ragged: Handling of samples whose shapes differ: ``"raise"``, ``"list"``, or a dict that gives one of the
             two per field (see `DALIStructuredOutputIterator`).
-        stack_arrays: Whether groups of an array, e.g. one per camera, are stacked. ``batch["cameras"]["image"]``
-            is then one tensor ``(batch, cameras, ...)``.
+        stack_arrays: Whether the elements of an array of groups, e.g. one group per camera, are stacked field by
+            field: ``batch["cameras"]["image"]`` is then one tensor ``(batch, cameras, ...)``.
         post_process_func: Function that is applied to each batch; its result is delivered.
         worker_init_fn: Function that each worker process calls once with its number, from 0, before it loads its
             first sample; not called with ``num_workers=0``. It must be picklable, except with
@@ -179,7 +179,8 @@ class DataLoader(TorchInterface):
         pin_memory: Whether tensors on the CPU are in pinned memory: ``tensor.to(device, non_blocking=True)`` then
             copies them while the program continues. No effect without CUDA.
         gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
-        fold_arrays: Whether steps are applied once to all elements of an array, see `PipelineDefinition`.
+        fold_arrays: Whether a step is applied to all elements of an array together, not to one after the other;
+            see `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` is True, for code that
             checks it. Setting attributes of the loader in such code has no effect.
@@ -331,10 +332,9 @@ class DataLoader(TorchInterface):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
 
-        If a loop has begun, but has delivered no batch yet, the call applies to that loop.
-
-        One exception: if the next loop would run in the given epoch anyway, the call has no effect. So a loader
-        that has loaded a state from the middle of that epoch still resumes there.
+        If the next loop would run in the given epoch anyway, the call changes nothing: a loader that has loaded a
+        state from the middle of that epoch still resumes there. If a loop has begun, but has delivered no batch
+        yet, the call applies to that loop.
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
@@ -380,12 +380,12 @@ class DataLoader(TorchInterface):
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access; or ``sampler`` is a function
-                or a sampler of PyTorch, and no longer returns the order of the current epoch.
+                or a sampler of PyTorch, and returns another order for the current epoch when it runs again.
         """
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Have the next loop resume after the last batch that was delivered when the state was saved.
+        """Have the next loop resume after the last batch that had been delivered before the state was saved.
 
         The number of workers, the start method and prefetching may differ from those of the loader that saved the
         state. So may the number of shards and the batch size, unless the order depends on them; with another total
@@ -399,7 +399,7 @@ class DataLoader(TorchInterface):
                 ``differences`` of the error); or the order depends on the batch size or the number of shards, and
                 that has changed.
             NotSupportedError: The input is an iterable; or ``sampler`` is a function or a sampler of PyTorch, and
-                does not return the order of the epoch in which the state was saved.
+                returns another order for the epoch in which the state was saved.
         """
         self._run.load_state(state)
 
