@@ -7,7 +7,7 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from .errors import UnknownArgumentError
@@ -16,7 +16,10 @@ _Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
 def explains_unknown_arguments(init: _Init) -> _Init:
-    """Decorate an ``__init__``, or a class, so that the error for an unknown argument names a similar one."""
+    """Decorate an ``__init__``, or a class, so that the error for an unknown argument names a similar one.
+
+    Where the class has a dict ``arguments_elsewhere``, the error says what it has for the name of an argument.
+    """
     if isinstance(init, type):
         cast(Any, init).__init__ = explains_unknown_arguments(cast(Any, init).__init__)
         return init
@@ -26,7 +29,8 @@ def explains_unknown_arguments(init: _Init) -> _Init:
     def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:
         for name in arguments:
             if name not in parameters:
-                hint = _argument_meant(name, parameters)
+                elsewhere: Mapping[str, str] = getattr(type(self), "arguments_elsewhere", {})
+                hint = f" {elsewhere[name]}" if name in elsewhere else _argument_meant(name, parameters)
                 raise UnknownArgumentError(f"`{name}` is not an argument of {type(self).__name__}.{hint}")
         init(self, *args, **arguments)
 

@@ -9,7 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -19,8 +19,34 @@ from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import coun
 _logger = logging.getLogger(__name__)
 
 
+_SHARD = "Pass `shard`: 'auto', or the pair (rank, number of ranks)."
+_LEAVE_OUT = "Leave it out:"
+_ARGUMENTS_OF_TORCH = {
+    "dataset": "Pass the data provider first; TorchDatasetProvider makes one of a data set of PyTorch.",
+    "transform": "Pass `steps`.",
+    "batch_sampler": "Pass `batch_size`, and `sampler` for the order.",
+    "collate_fn": "Arrays are stacked anyway; see `ragged` for other shapes, and `post_process_func`.",
+    "drop_last": "Pass `last_batch`: 'drop', or 'partial' for False.",
+    "timeout": "Pass `faults=FaultPolicy(blocked_after=...)`.",
+    "multiprocessing_context": "Pass `start_method`.",
+    "generator": "Pass `seed`.",
+    "prefetch_factor": "Pass `prefetch_queue_depth`, the batches that all workers together load ahead.",
+    "persistent_workers": f"{_LEAVE_OUT} workers always stay for the next epoch.",
+    "pin_memory_device": f"{_LEAVE_OUT} `pin_memory` is for the current GPU.",
+    "in_order": f"{_LEAVE_OUT} batches always come in order.",
+    "gpu": "Pass `device_id`.",
+    **dict.fromkeys(("rank", "world_size", "num_replicas", "num_shards"), _SHARD),
+}
+
+
 class TorchInterface(ABC):
-    """Base of loaders with the settings of `torch.utils.data.DataLoader` that mean nothing here."""
+    """Base of loaders with the settings of `torch.utils.data.DataLoader` that mean nothing here.
+
+    Attributes:
+        arguments_elsewhere: What to do, by the names of arguments of loaders and samplers of PyTorch.
+    """
+
+    arguments_elsewhere: ClassVar[Mapping[str, str]] = _ARGUMENTS_OF_TORCH
 
     collate_fn = None
     generator = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"ledger": 7}, "`ledger` must be"),
     ({"ledger": Path(__file__)}, "`ledger` must be a folder...got the file '...test_refusals_of_loaders.py'"),
     ({"worker_init_fn": 3}, "`worker_init_fn` must be a function of the worker number, got 3"),
-    ({"dataset": 1}, "`dataset` is not an argument of DataLoader."),
+    ({"dataset": 1}, "`dataset` is not an argument of DataLoader. Pass the data provider first"),
+    ({"drop_last": True}, "`drop_last` is not an argument of DataLoader. Pass `last_batch`: 'drop'"),
     ({"num_worker": 1}, "`num_worker` is not an argument of DataLoader. Did you mean 'num_workers'?"),
     # What does not go together.
     ({"batch_size": 23, "sampler": ShuffledSampler(22)}, "An epoch must have at least one batch"),
@@ -135,3 +138,12 @@ def test_what_a_loader_cannot_use_is_refused(
         monkeypatch.delenv(variable, raising=False)
     given = {"source": IndexProvider(22), "batch_size": 4, "num_workers": 0, **arguments}
     assert_refused(lambda: DataLoader(**given), words)
+
+
+def test_for_each_argument_of_pytorch_the_error_says_what_to_do() -> None:
+    own = inspect.signature(DataLoader).parameters
+    of_torch = inspect.signature(torch.utils.data.DataLoader.__init__).parameters.keys() - {"self"}
+    assert of_torch - own.keys() - DataLoader.arguments_elsewhere.keys() == set()
+    for name, advice in DataLoader.arguments_elsewhere.items():
+        assert name not in own
+        assert {*re.findall("`([a-z_]+)", advice)} <= own.keys()
