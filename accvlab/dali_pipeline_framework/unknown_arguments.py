@@ -40,8 +40,20 @@ def explains_unknown_arguments(init: _Init) -> _Init:
 def _argument_meant(name: str, known: Iterable[str]) -> str:
     """Suggest an argument; ``timestamp_name`` is not meant as ``frames_name``, although most letters agree."""
     by_subject = {_NAME_ENDING.sub("", each): each for each in known}
-    close = difflib.get_close_matches(_NAME_ENDING.sub("", name), by_subject, 1)
-    return f" Did you mean {by_subject[close[0]]!r}?" if close else ""
+    subject = _NAME_ENDING.sub("", name)
+    similar = [each for each in by_subject if _are_similar(subject, each)]
+    meant = difflib.get_close_matches(subject, similar, 1) or similar
+    if len(meant) == 1:
+        return f" Did you mean {by_subject[meant[0]]!r}?"
+    return f" It has {', '.join(each for each in known if each != 'self')}."
+
+
+def _are_similar(one: str, other: str) -> bool:
+    """Whether nearly all letters agree, or the beginnings of two words: ``stride`` is not meant as ``stream``."""
+    if difflib.SequenceMatcher(None, one, other).ratio() >= 0.8 or other.startswith(f"{one}_"):
+        return True
+    beginnings = ({word[:4] for word in name.split("_") if len(word) >= 4} for name in (one, other))
+    return not set.isdisjoint(*beginnings)
 
 
 _NAME_ENDING = re.compile("_names?$")

@@ -21,6 +21,7 @@ from attrs.validators import optional
 from ..checks import bullets, choice, file_path, file_paths, flag, number, probability, shown, valid, whole_number
 from ..errors import MissingPackageError, QuarantineError, SettingError, TooManyFailedError, reason_of
 from ..limits.file_limits import open_table
+from ..unknown_arguments import explains_unknown_arguments
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ def _exclude(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | 
     return None if paths is None else file_paths(paths, "exclude")
 
 
+@explains_unknown_arguments
 @attrs.frozen(kw_only=True)
 class FaultPolicy:
     """Handling of faults by a loader: samples that cannot be loaded, and workers that die or are blocked.

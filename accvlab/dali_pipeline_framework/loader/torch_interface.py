@@ -43,7 +43,7 @@ class TorchInterface(ABC):
     """Base of loaders with the settings of `torch.utils.data.DataLoader` that mean nothing here.
 
     Attributes:
-        arguments_elsewhere: What to do, by the names of arguments of loaders and samplers of PyTorch.
+        arguments_elsewhere: What errors say about arguments of PyTorch's loader and samplers, by their names.
     """
 
     arguments_elsewhere: ClassVar[Mapping[str, str]] = _ARGUMENTS_OF_TORCH

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..checks import MOST_SAMPLES, elements, setting_error, whole_number
 from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
+from ..unknown_arguments import explains_unknown_arguments
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.orders import Order, UnitsAt
@@ -163,6 +164,7 @@ class MixedSampler(PlannedSampler):
         [0, 80, 1, 81]
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         samplers: Sequence[PlannedSampler],

@@ -6,7 +6,8 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from cachetools import LRUCache
@@ -138,7 +139,14 @@ class PlannedSampler(EpochPlanSampler, ABC):
             they are samples (`FlatPlan`).
         cuts: Whether streamed units may be cut to make the slots equally long.
         shuffles: Whether the order differs between epochs.
+        arguments_elsewhere: What errors say about arguments of PyTorch's samplers, by their names.
     """
+
+    arguments_elsewhere: ClassVar[Mapping[str, str]] = {
+        "drop_last": "Pass `last_batch`: 'drop', or 'partial' for False.",
+        "batch_size": "Pass `total_batch_size`, or give the loader its `batch_size`.",
+        **dict.fromkeys(("rank", "world_size", "num_replicas"), "Pass `shard` to the loader."),
+    }
 
     order: Order
     is_streamed: bool = False

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ..checks import MOST_SAMPLES, flag, whole_number
 from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError
+from ..unknown_arguments import explains_unknown_arguments
 from .arithmetic.last_batch import LastBatch, checked_lengths
 from .arithmetic.weights import checked_weights
 from .planned_sampler import EpochPlanSampler, PlannedSampler
@@ -50,6 +51,7 @@ class SequenceSampler(RandomAccessSampler):
 
     has_slots = knows_sequences = _has_fixed_batch_size = True
 
+    @explains_unknown_arguments
     def __init__(
         self, total_batch_size: int, sequence_lenghts: Sequence[int], seed: int, randomize: bool = True
     ) -> None:
@@ -236,6 +238,7 @@ class StreamingSequenceSampler(PlannedSampler):
 
     is_streamed = has_slots = knows_sequences = True
 
+    @explains_unknown_arguments
     def __init__(
         self,
         sequence_lengths: Sequence[int] | npt.NDArray[np.integer],
@@ -342,6 +345,7 @@ class ShuffledSampler(PlannedSampler):
         [False, False, True, True]
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         num_samples: int,
@@ -391,6 +395,7 @@ class SequentialSampler(PlannedSampler):
 
     shuffles = False
 
+    @explains_unknown_arguments
     def __init__(
         self, num_samples: int, total_batch_size: int | None = None, *, last_batch: LastBatch = "partial"
     ) -> None:
@@ -425,6 +430,7 @@ class WeightedSampler(PlannedSampler):
         False
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         weights: Weights,

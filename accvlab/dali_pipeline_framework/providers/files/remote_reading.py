@@ -15,6 +15,7 @@ import attrs
 from ...checks import number, valid, whole_number
 from ...limits.file_limits import FileTooLargeError, LfsPointerError
 from ...threads import called_in_thread
+from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import cleaned
 
 _T = TypeVar("_T")
@@ -42,6 +43,7 @@ _jitter = random.SystemRandom()
 _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "requests", "urllib3", "fsspec")
 
 
+@explains_unknown_arguments
 @attrs.frozen(kw_only=True)
 class RemoteReading:
     """Settings for reading remote files: the entry ``"reading"`` of ``storage_options``.

@@ -12,6 +12,7 @@ from attrs.validators import optional
 
 from ...checks import number, shown, valid, whole_number
 from ...errors import SettingError
+from ...unknown_arguments import explains_unknown_arguments
 
 _MOST_ACTORS = 1024
 _MOST_AHEAD = 4096
@@ -28,6 +29,7 @@ def _check_runtime_env(settings: object, field: object, value: Any) -> None:
         raise SettingError(f"`runtime_env` must be a dict, a runtime environment of Ray, got {shown(value)}.")
 
 
+@explains_unknown_arguments
 @attrs.frozen
 class RayWorkers:
     """Actors of a Ray cluster that load, in place of worker processes: ``DataLoader(..., workers=RayWorkers())``.
