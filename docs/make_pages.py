@@ -50,7 +50,9 @@ def pages() -> list[Path]:
 def for_sphinx(page: str) -> str:
     """Replace what this script writes into a page by directives of which Sphinx makes the same."""
     page = re.sub(r"^<!-- (toctree)\n(.*?)\n-->$", r"```{\1}\n\2\n```", page, flags=re.DOTALL | re.MULTILINE)
-    return _BLOCK.sub(lambda it: f"```{{eval-rst}}\n{it[2]}\n```\n" if it[1] == "autodoc" else it[3], page)
+    return _BLOCK.sub(
+        lambda it: f"{_imports(it[2])}\n\n```{{eval-rst}}\n{it[2]}\n```\n" if it[1] == "autodoc" else it[3], page
+    )
 
 
 def current(page: str) -> str:
@@ -99,8 +101,27 @@ def _summary(text: str, headings: list[tuple[str, str]]) -> str:
     return "\n".join(rows)
 
 
+def _imports(text: str) -> str:
+    """How to import what a block shows, as far as a package exports it: from the shortest name of a package."""
+    names: dict[str, list[str]] = {}
+    for kind, path, _ in _directives(text):
+        room, _, name = path.rpartition(".")
+        parts = room.split(".")
+        packages = [".".join(parts[:number]) for number in range(2, len(parts) + 1)]
+        exporting = [each for each in packages if name in dir(importlib.import_module(each))]
+        if kind in ("autoclass", "autofunction") and exporting and hasattr(_found(exporting[0]), "__path__"):
+            names.setdefault(exporting[0], []).append(name)
+    lines = [f"from {package} import {_in_lines([*dict.fromkeys(each)])}" for package, each in names.items()]
+    return _fence("\n".join(lines)) if lines else ""
+
+
+def _in_lines(names: list[str]) -> str:
+    line = ", ".join(names)
+    return line if len(line) <= 50 else "(\n" + "".join(f"    {name},\n" for name in names) + ")"
+
+
 def _autodoc(text: str, headings: list[tuple[str, str]]) -> str:
-    level, parts = len(headings[-1][0]) + 1, []
+    level, parts = len(headings[-1][0]) + 1, [_imports(text)]
     for kind, name, options in _directives(text):
         found, title = _found(name), name.rpartition(".")[2]
         if kind == "automodule":
