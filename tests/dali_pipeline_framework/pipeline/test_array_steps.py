@@ -180,6 +180,8 @@ class TestOneSample:
         ]
         np.testing.assert_allclose(gains[0][0], gains[0][1], rtol=1e-6)
         assert gains[1][0] != pytest.approx(gains[1][1], rel=1e-3)
+        np.random.seed(3)
+        assert gains[1][0] == pytest.approx(np.random.uniform(1, 2), rel=1e-6)
 
     @pytest.mark.parametrize(
         ("step", "error", "words"),

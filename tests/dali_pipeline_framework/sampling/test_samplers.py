@@ -238,6 +238,9 @@ def test_sample_counts(policy: LastBatch) -> None:
     source = SamplerInputCallable(IndexProvider(10), ShortEndSampler()).with_settings(last_batch=policy)
     expected = SampleCounts(2, 10, 8, 2, 0, 0) if policy == "drop" else SampleCounts(3, 10, 10, 0, *filled)
     assert [source.sample_counts(epoch) for epoch in (0, 2, 1)] == [expected] * 3
+    if policy == "partial":
+        one_left = SamplerInputCallable(IndexProvider(5), Repeating([[0, 1, 2, 3], [4]]))
+        assert one_left.with_settings(last_batch=policy).sample_counts(0) == SampleCounts(2, 5, 5, 0, 0, 3)
     # Epochs that are cut by the number of iterations.
     in_order = SequentialSampler(20, 4, last_batch=policy)
     source = SamplerInputCallable(IndexProvider(20), in_order, 7, 1)
