@@ -5,11 +5,7 @@ import hashlib
 import importlib
 
 import pytest
-from driving_scenes import (
-    SceneSettings,
-    export_nuscenes,
-    generate_scenes,
-)
+from driving_scenes import SceneSettings, export_nuscenes, generate_scenes
 from driving_scenes.generation import draw_sequence_lengths
 
 SMALL = {"num_sequences": 2, "frames_per_sequence": (2, 3), "image_hw": (64, 112), "seed": 3}

@@ -11,10 +11,7 @@ from typing import Any
 import attrs
 
 from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.dali_pipeline_framework.inputs import (
-    SequenceSampler,
-    ShuffledShardedInputCallable,
-)
+from accvlab.dali_pipeline_framework.inputs import SequenceSampler, ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.loader.state import checksum_of
 from accvlab.dali_pipeline_framework.sampling import (

@@ -12,17 +12,7 @@ import numpy as np
 import pytest
 from support.inputs import NumberCallable, NumberIterable
 from support.laws import each_value, examples, spread
-from support.loaders import (
-    LENGTHS,
-    ORDERS,
-    PLANNED,
-    Order,
-    by_sampler,
-    edited,
-    json_copy,
-    loop,
-    make_loader,
-)
+from support.loaders import LENGTHS, ORDERS, PLANNED, Order, by_sampler, edited, json_copy, loop, make_loader
 from support.providers import IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.samplers import EpochSampler

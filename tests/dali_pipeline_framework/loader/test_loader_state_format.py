@@ -21,10 +21,7 @@ from accvlab.dali_pipeline_framework.loader.state import (
     parse_state,
     require_same_run,
 )
-from accvlab.dali_pipeline_framework.sampling import (
-    MixedSampler,
-    ShuffledSampler,
-)
+from accvlab.dali_pipeline_framework.sampling import MixedSampler, ShuffledSampler
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Description, EpochSegment
 
 

@@ -29,10 +29,7 @@ from accvlab.dali_pipeline_framework.errors import (
     StepOutputError,
 )
 from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable, SamplerInputIterable
-from accvlab.dali_pipeline_framework.pipeline import (
-    PipelineDefinition,
-    SampleDataGroup,
-)
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupInPathAppliedStep, PipelineStepBase
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.testing import run_step

@@ -9,11 +9,7 @@ import numpy as np
 from step_runs import assert_forms_agree
 from support.array_samples import sample_of
 
-from accvlab.dali_pipeline_framework.processing_steps import (
-    AxesLayoutSetter,
-    GridMasker,
-    PhotoMetricDistorter,
-)
+from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter, GridMasker, PhotoMetricDistorter
 
 
 def test_levels_at_which_roundings_differ() -> None:

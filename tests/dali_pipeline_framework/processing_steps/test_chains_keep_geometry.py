@@ -10,16 +10,7 @@ import pytest
 from affine_reference import numbers, ordered, resizings, transformations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from marker_scenes import (
-    COLORS,
-    REACH_IN_SIGMAS,
-    SIGMA_PX,
-    Scene,
-    found_markers,
-    make_scene,
-    projected,
-    rendered,
-)
+from marker_scenes import COLORS, REACH_IN_SIGMAS, SIGMA_PX, Scene, found_markers, make_scene, projected, rendered
 from support.array_samples import sample_of
 from support.arrays import encoded_image
 from support.graphs import untraced

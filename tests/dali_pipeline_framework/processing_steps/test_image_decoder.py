@@ -12,10 +12,7 @@ from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
-from accvlab.dali_pipeline_framework.processing_steps import (
-    ImageDecoder,
-    ImageResizer,
-)
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageResizer
 
 SIZES = [(1, 1), (8, 8), (17, 33), (97, 131), (375, 500)]
 

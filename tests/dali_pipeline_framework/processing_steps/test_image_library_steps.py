@@ -18,12 +18,7 @@ from support.optional_packages import has, import_torchvision
 from support.random_steps import filled
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework import (
-    AlbumentationsStep,
-    MapStep,
-    SampleDataGroup,
-    TorchvisionStep,
-)
+from accvlab.dali_pipeline_framework import AlbumentationsStep, MapStep, SampleDataGroup, TorchvisionStep
 from accvlab.dali_pipeline_framework.errors import FormatError, StepOutputError
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 

@@ -14,12 +14,7 @@ from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError, GraphError, SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
-from accvlab.dali_pipeline_framework.providers import (
-    FrameDataProvider,
-    FrameFolders,
-    MissingFrame,
-    Windows,
-)
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders, MissingFrame, Windows
 
 NAMES = {f"{name}_name": name for name in ("path", "recording", "recording_number", "frame_number")}
 

@@ -22,13 +22,8 @@ from support.windows import frame_clips
 from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import (
-    GridMasker,
-    ImageDecoder,
-)
-from accvlab.dali_pipeline_framework.providers import (
-    FrameFolders,
-)
+from accvlab.dali_pipeline_framework.processing_steps import GridMasker, ImageDecoder
+from accvlab.dali_pipeline_framework.providers import FrameFolders
 from accvlab.dali_pipeline_framework.sampling import WeightedSampler
 
 DT = types.DALIDataType

@@ -5,10 +5,7 @@ from enum import Enum, IntEnum
 import numpy as np
 import pytest
 
-from accvlab.dali_pipeline_framework.sample_data.names import (
-    available_names_hint,
-    normalized_path,
-)
+from accvlab.dali_pipeline_framework.sample_data.names import available_names_hint, normalized_path
 
 
 class Camera(str, Enum):

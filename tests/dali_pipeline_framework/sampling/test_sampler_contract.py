@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
 from sampler_cases import (
@@ -30,9 +30,11 @@ from sampler_cases import (
     values,
 )
 from support.laws import examples
+from support.loaders import PLANNED
 from support.providers import IndexProvider
 from support.samplers import EpochSampler
 
+from accvlab.dali_pipeline_framework import sampling
 from accvlab.dali_pipeline_framework.draws import SamplePlace
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequenceSampler
@@ -40,6 +42,7 @@ from accvlab.dali_pipeline_framework.sampling import (
     MixedSampler,
     PlannedBatch,
     RandomAccessSampler,
+    SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,
@@ -53,6 +56,17 @@ every_kind = pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
 every_kind_with_epochs = pytest.mark.parametrize("kind", WITH_EPOCHS)
 law = settings(deadline=None, max_examples=examples(2, 12))
 drawn = given(data=st.data())
+
+
+def test_no_sampler_is_left_out() -> None:
+    exported = (getattr(sampling, name) for name in dir(sampling))
+    public = {each for each in exported if isinstance(each, type) and issubclass(each, RandomAccessSampler)}
+    cases = [*(make(3, "pad") for make in WITH_EPOCHS.values()), *(make(3) for make in OTHERS.values())]
+    quickly = settings(phases=[Phase.generate])
+    tried = {type(find(case, lambda made: True, settings=quickly).sampler) for case in cases}
+    assert public - tried == {RandomAccessSampler}
+    resumed = {type(make().sampler) for make in PLANNED.values()}
+    assert public - resumed == {RandomAccessSampler, SequenceSampler, SequentialSampler}
 
 
 class TestCoverage:

@@ -33,12 +33,7 @@ from support.inputs import NumberIterable
 from support.loaders import ORDERS, frozen, json_copy, loop, pipeline_of
 from support.providers import FaultyProvider, UnpicklableProvider
 
-from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    FaultPolicy,
-    load_state,
-    save_state,
-)
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, load_state, save_state
 from accvlab.dali_pipeline_framework.cluster import RayWorkers
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler

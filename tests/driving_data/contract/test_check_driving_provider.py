@@ -117,6 +117,18 @@ def test_the_field_that_breaks_a_rule_is_named(data, path, change, words):
     assert re.search(pattern, found), found
 
 
+def test_places_of_the_vehicle_are_checked(data):
+    provider = DrivingProvider(*data)
+    sample, turn = provider.get_data(1), np.tile(np.diag([1.1, 1, 1]), (2, 1, 1))
+    places = {"times": np.array([0.5, 0.0]), "rotations": turn, "positions": np.ones((2, 3))}
+    found = [*driving_problems(provider, {name: sample[name] for name in sample} | {"ego_history": places})]
+    assert [problem.partition(", got ")[0] for problem in found] == [
+        "ego_history: its rotation must be orthonormal",
+        "ego_history.times: must ascend",
+        "ego_history: must be in the frame of the vehicle at the time of the frame",
+    ]
+
+
 def test_the_sample_is_named(data):
     class Changed(DrivingProvider):
         def get_data(self, sample_index):

@@ -14,12 +14,7 @@ from support.refusals import assert_refused
 from accvlab.dali_pipeline_framework import ConcatDataProvider
 from accvlab.dali_pipeline_framework.errors import FileError, UnknownArgumentError
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.driving_data.datasets import (
-    DrivingFields,
-    DrivingIndex,
-    DrivingProvider,
-    NuScenesProvider,
-)
+from accvlab.driving_data.datasets import DrivingFields, DrivingIndex, DrivingProvider, NuScenesProvider
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import first_column, names_column
 from accvlab.driving_data.datasets.driving.index_checks import require_usable

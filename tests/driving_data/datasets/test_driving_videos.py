@@ -9,15 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving_support.clip_data import (
-    AXES,
-    FRAME_TIMES,
-    FRONT,
-    LEFT,
-    NUM_FRAMES,
-    world_from_ego,
-    write_physical_ai,
-)
+from driving_support.clip_data import AXES, FRAME_TIMES, FRONT, LEFT, NUM_FRAMES, world_from_ego, write_physical_ai
 from support.arrays import encoded_image, gradient
 from support.refusals import assert_refused
 from support.videos import make_video, read_numbers

@@ -12,12 +12,7 @@ from driving_support.nuscenes_data import changed_table
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError
-from accvlab.driving_data.datasets import (
-    ArrowLogProvider,
-    InfosProvider,
-    KittiTrackingProvider,
-    NuScenesProvider,
-)
+from accvlab.driving_data.datasets import ArrowLogProvider, InfosProvider, KittiTrackingProvider, NuScenesProvider
 from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import Conversion
 from accvlab.driving_data.testing import made_drive
 

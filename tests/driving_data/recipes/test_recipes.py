@@ -26,6 +26,7 @@ from accvlab.driving_data.recipes import (
     as_mmdet,
 )
 from accvlab.driving_data.recipes.image_augmentation import ImagePlan
+from accvlab.driving_data.recipes.recipe_parts import scene_boxes
 from accvlab.driving_data.recipes.streampetr import visible_boxes
 
 HW = (8, 16)
@@ -109,6 +110,17 @@ def test_images_of_different_sizes(drive: Any) -> None:
     np.testing.assert_array_equal(output[1]["image_plan"], expected[1]["image_plan"])
     focal = np.asarray(sample["cameras"][1]["intrinsics"])[0, 0]
     np.testing.assert_allclose(result["intrinsics"][1][0, 0], 2 * np.float32(0.5) * focal, rtol=1e-6)
+
+
+def test_a_turned_scene_turns_yaws_as_it_turns_places() -> None:
+    yaws, angle = np.array([0.3, -2.0]), 0.7
+    ahead = np.column_stack([np.cos(yaws), np.sin(yaws), [0.0, 0.0]])
+    scene = np.eye(4)
+    scene[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    boxes = {"centers": ahead, "velocities": ahead, "sizes": np.ones((2, 3)), "yaws": yaws}
+    found = scene_boxes(boxes, np.array([True, True]), scene, angle, z="center")
+    expected = np.column_stack([np.cos(found[:, 6]), np.sin(found[:, 6])])
+    np.testing.assert_allclose(found[:, [0, 1, 7, 8]], np.tile(expected, 2), atol=1e-12)
 
 
 def painted_by_pixels(boxes: np.ndarray, depths: np.ndarray, hw: tuple[int, int]) -> list[int]:

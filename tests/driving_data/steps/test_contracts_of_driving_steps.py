@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from driving_support.driving_steps import (
-    DRIVING_FORMAT,
-    DRIVING_FORMAT_CASES,
-    DRIVING_SETTINGS,
-    DRIVING_STEPS,
-)
+from driving_support.driving_steps import DRIVING_FORMAT, DRIVING_FORMAT_CASES, DRIVING_SETTINGS, DRIVING_STEPS
 from support.format_cases import (
     FormatCase,
     assert_a_group_is_no_field,

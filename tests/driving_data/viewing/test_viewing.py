@@ -20,14 +20,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.driving_data.datasets import DrivingProvider
-from accvlab.driving_data.viewing import (
-    CameraView,
-    SceneView,
-    ViewFields,
-    save_recording,
-    scene_view,
-    show,
-)
+from accvlab.driving_data.viewing import CameraView, SceneView, ViewFields, save_recording, scene_view, show
 from accvlab.driving_data.viewing.pictures import box_corners, box_edges, camera_rows
 
 # Looks along x of the reference frame; 100 x 80 pixels.

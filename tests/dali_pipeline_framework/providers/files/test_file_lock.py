@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.index_making import (
-    assert_a_full_disk_is_reported,
-    assert_one_process_makes_it,
-)
+from support.index_making import assert_a_full_disk_is_reported, assert_one_process_makes_it
 from support.laws import some
 from support.videos import make_video
 
