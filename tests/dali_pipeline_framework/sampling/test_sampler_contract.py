@@ -69,6 +69,15 @@ def test_no_sampler_is_left_out() -> None:
     assert public - resumed == {RandomAccessSampler, SequenceSampler, SequentialSampler}
 
 
+@every_kind_with_epochs
+@law
+@drawn
+def test_batches_of_epochs_add_up_also_for_a_sampler_that_continues_later(kind: str, data: Any) -> None:
+    sampler = draw_case(data, kind).sampler
+    for each in (sampler, sampler.continued(3, [EpochSegment(1, sampler.total_batch_size, 0)])):
+        assert each.num_batches_of_first(3) == sum(map(each.num_batches, range(3)))
+
+
 class TestCoverage:
     @every_kind_with_epochs
     @law
