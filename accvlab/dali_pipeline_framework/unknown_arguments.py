@@ -7,7 +7,7 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from .errors import UnknownArgumentError
@@ -30,32 +30,41 @@ def explains_unknown_arguments(init: _Init) -> _Init:
         for name in arguments:
             if name not in parameters:
                 elsewhere: Mapping[str, str] = getattr(type(self), "arguments_elsewhere", {})
-                hint = f" {elsewhere[name]}" if name in elsewhere else _argument_meant(name, parameters)
-                raise UnknownArgumentError(f"`{name}` is not an argument of {type(self).__name__}.{hint}")
+                hint = f" {elsewhere[name]}" if name in elsewhere else _argument_meant(name, [*parameters][1:])
+                is_own = type(self).__init__ is checked_init  # not that of a subclass, which passes arguments on
+                of = type(self).__name__ if is_own else init.__qualname__.rpartition(".")[0]
+                raise UnknownArgumentError(f"`{name}` is not an argument of {of}.{hint}")
         init(self, *args, **arguments)
 
     return cast(_Init, checked_init)
 
 
-def _argument_meant(name: str, known: Iterable[str]) -> str:
+def _argument_meant(name: str, known: Sequence[str]) -> str:
     """Suggest an argument; ``timestamp_name`` is not meant as ``frames_name``, although most letters agree."""
-    by_subject = {_NAME_ENDING.sub("", each): each for each in known}
-    subject = _NAME_ENDING.sub("", name)
-    similar = [each for each in by_subject if _are_similar(subject, each)]
-    meant = difflib.get_close_matches(subject, similar, 1) or similar
-    if len(meant) == 1:
-        return f" Did you mean {by_subject[meant[0]]!r}?"
-    return f" It has {', '.join(each for each in known if each != 'self')}."
+    subject, by_subject = _subject(name), {_subject(each): each for each in known}
+    scores = {each: _similarity(subject, each) for each in by_subject}
+    best = sorted((each for each, score in scores.items() if score), key=scores.__getitem__, reverse=True)
+    if not best:
+        return f" It has {', '.join(known)}."
+    meant = best[:1] if scores[best[0]] >= _ALIKE else best[:3]
+    return f" Did you mean {' or '.join(repr(by_subject[each]) for each in meant)}?"
 
 
-def _are_similar(one: str, other: str) -> bool:
-    """Whether nearly all letters agree, or the beginnings of two words: ``stride`` is not meant as ``stream``."""
-    if difflib.SequenceMatcher(None, one, other).ratio() >= 0.8 or other.startswith(f"{one}_"):
-        return True
+def _similarity(one: str, other: str) -> float:
+    """How similar names are, at most 1. 0 if no words begin alike: ``stride`` is not meant as ``stream``."""
+    share = difflib.SequenceMatcher(None, one, other).ratio()
+    if share >= _ALIKE or other.startswith(f"{one}_"):
+        return share
     beginnings = ({word[:4] for word in name.split("_") if len(word) >= 4} for name in (one, other))
-    return not set.isdisjoint(*beginnings)
+    has_prefix = one.startswith(other) or other.startswith(one)
+    return 0.0 if set.isdisjoint(*beginnings) or (share < _LEAST and not has_prefix) else share
 
 
+def _subject(name: str) -> str:
+    return _NAME_ENDING.sub("", name)
+
+
+_ALIKE, _LEAST = 0.8, 0.6
 _NAME_ENDING = re.compile("_names?$")
 
 

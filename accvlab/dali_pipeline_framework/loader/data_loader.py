@@ -200,10 +200,11 @@ class DataLoader(TorchInterface):
         DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
             does not support the GPU.
 
-    **A function or a sampler of PyTorch**, given as ``sampler``, runs in this process when a loop begins. A
-    function takes the epoch and returns its sample indices, which the loader divides among shards. For a sampler
-    of PyTorch, the loader calls ``set_epoch``, if it has this method, and then iterates over the sampler, which
-    returns the indices of its own rank.
+    **A function or a sampler of PyTorch**, given as ``sampler``, runs in this process: when the loader is created
+    (functions only), when a loop begins, and to check a state from the middle of an epoch. A function takes the
+    epoch and returns its sample indices, which the loader divides among shards. For a sampler of PyTorch, the
+    loader calls ``set_epoch``, if it has this method, and then iterates over the sampler, which returns the
+    indices of its own rank.
 
     **Epochs.** Each ``for`` loop is one epoch. After a ``break``, the next loop starts the next epoch, or the one
     given to `set_epoch`; batches of the abandoned epoch that were loaded ahead are discarded.
@@ -217,7 +218,7 @@ class DataLoader(TorchInterface):
 
     **PyTorch.** A loader has the attributes that code written for ``torch.utils.data.DataLoader`` reads, among
     them ``dataset``, ``sampler``, ``batch_sampler``, ``batch_size`` and ``drop_last``. ``sampler`` has
-    ``set_epoch``, unless the input is an iterable or endless.
+    ``set_epoch``, unless the input is an iterable, or endless without ``steps_per_epoch``.
 
     Example::
 
@@ -332,13 +333,14 @@ class DataLoader(TorchInterface):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
 
-        If the next loop would run in the given epoch anyway, the call changes nothing: a loader that has loaded a
-        state from the middle of that epoch still resumes there. If a loop has begun, but has delivered no batch
-        yet, the call applies to that loop.
+        If the next loop would run in the given epoch anyway, it starts where it would have started: a loader that
+        has loaded a state from the middle of that epoch still resumes there. If a loop has begun, but has
+        delivered no batch yet, the call applies to that loop.
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
-            NotSupportedError: The input is endless; or it is an iterable, which has no random access.
+            NotSupportedError: The input is endless, without ``steps_per_epoch``; or it is an iterable, which has
+                no random access.
         """
         self._run.set_epoch(epoch)
 
@@ -379,8 +381,9 @@ class DataLoader(TorchInterface):
         abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or ``sampler`` is a function
-                or a sampler of PyTorch, and returns another order for the current epoch when it runs again.
+            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, and
+                ``sampler`` is a sampler of PyTorch without ``set_epoch``, or gives another order when it runs
+                again.
         """
         return self._run.state().to_dict()
 
@@ -398,8 +401,9 @@ class DataLoader(TorchInterface):
             StateError: The state is damaged or of another version; it belongs to other data or another order (see
                 ``differences`` of the error); or the order depends on the batch size or the number of shards, and
                 that has changed.
-            NotSupportedError: The input is an iterable; or ``sampler`` is a function or a sampler of PyTorch, and
-                returns another order for the epoch in which the state was saved.
+            NotSupportedError: The input is an iterable; or the state is from the middle of an epoch, and
+                ``sampler`` is a sampler of PyTorch without ``set_epoch``, or gives another order when it runs
+                again.
         """
         self._run.load_state(state)
 
@@ -520,13 +524,12 @@ class DataLoader(TorchInterface):
 
     @property
     def prefetch_factor(self) -> int | None:
-        """Batches that all workers together load ahead (in PyTorch: each worker); None without workers."""
-        depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
-        return depth
+        """Batches that are loaded ahead per worker, rounded up; None without workers."""
+        return -(-self._run.pipelines.pool.settings.window // self.num_workers) if self.num_workers else None
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the loop has received its last batch; always False if ``len`` of the loader is not known."""
+        """Whether the running loop has received its last batch; False without a loop, or if ``len`` is unknown."""
         return self._run.is_at_end
 
     # --- closing ----------------------------------------------------------------------------------

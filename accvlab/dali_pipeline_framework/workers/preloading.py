@@ -8,6 +8,7 @@ import functools
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -38,9 +39,25 @@ def start_fork_server(modules: Iterable[str] = ()) -> None:
     give_main_a_spec()
     multiprocessing.set_forkserver_preload([_END_WITH_PARENT, *requested, _WORKER, *modules])
     try:
-        forkserver.ensure_running()
+        with without_vfork():
+            forkserver.ensure_running()
     finally:
         multiprocessing.set_forkserver_preload(requested)
+
+
+@contextlib.contextmanager
+def without_vfork() -> Iterator[None]:
+    """Around the start of a process: before Python 3.11.7, `vfork` stops all threads until its program runs."""
+    if sys.version_info >= (3, 11, 7):
+        yield
+        return
+    name = "_USE_VFORK"
+    given = getattr(subprocess, name, True)
+    setattr(subprocess, name, False)
+    try:
+        yield
+    finally:
+        setattr(subprocess, name, given)
 
 
 def give_main_a_spec() -> None:

@@ -33,6 +33,7 @@ from .preloading import (
     needed_modules,
     server_pid,
     start_fork_server,
+    without_vfork,
 )
 from .process import NUM_WORDS, STARTING, Start, run_worker, start_error
 from .process_setup import DeathSignal, comes_from_signal_handler
@@ -43,6 +44,7 @@ _logger = logging.getLogger(__name__)
 GRACE_S = 1.0  # for workers that were requested to end
 LONGEST_TRANSFER_S = 10.0  # of a message: a worker that does not take, or does not finish, one is replaced
 _STOPPED_S = 5.0  # after that, what was stopped is started again
+_LONG_S = 1.0  # between two looks, which are 0.05 s apart
 _OFTEN = 3
 _OF_SERVER = EOFError, ConnectionError, FileNotFoundError
 
@@ -108,7 +110,7 @@ class Starter:
         Args:
             plan: What the workers load.
             start_method: Start method of `multiprocessing`.
-            blocked_after: Seconds after which what was stopped is started again, if that is soon.
+            blocked_after: Seconds after which what was stopped is started again; at most 5 s are waited.
         """
         self.stacks = ""
         self._start_method, self._plan, self._blocked_after = start_method, plan, blocked_after
@@ -118,7 +120,6 @@ class Starter:
         self._names_main = False
         self._server: Job | None = None
         self._starts: dict[int, Job] = {}  # by number of the worker: those that nobody has taken
-        self._ended: set[int] = set()  # processes that were stopped before their program ran
 
     @property
     def is_prepared(self) -> bool:
@@ -175,7 +176,7 @@ class Starter:
         if number not in self._starts:
             self._starts[number] = Job(functools.partial(self._started, number), _in_lasting_thread)
         start = self._starts[number]
-        start.wait(_StopWatch(self._blocked_after, self._ended))
+        start.wait(_StopWatch(self._blocked_after))
         if start.error is not None:
             self.taken(number)
             raise start.error
@@ -201,15 +202,17 @@ class Starter:
                 if self._start_method == "forkserver":
                     start_fork_server()  # unless it runs
                 self._begin(worker)
-                if worker.process.pid not in self._ended or attempt == _OFTEN - 1:
+                if worker.process.pid not in _ended:
                     return worker
-                worker.end()
-            except (EOFError, OSError, RuntimeError) as error:  # the last one is of threads
+                _ended.discard(worker.process.pid)
+                raise ChildProcessError("it was stopped before its program ran")
+            except (EOFError, OSError, RuntimeError, Warning) as error:  # RuntimeError is of threads
                 worker.end()
                 is_of_server = self._start_method == "forkserver" and isinstance(error, _OF_SERVER)
-                if attempt == _OFTEN - 1 or not is_of_server:
+                if attempt == _OFTEN - 1 or not (is_of_server or isinstance(error, ChildProcessError)):
                     raise start_error(error) from error
-                end_fork_server()
+                if is_of_server:
+                    end_fork_server()
         raise AssertionError
 
     def _use_spawn(self, error: OSError) -> None:
@@ -240,7 +243,7 @@ class Starter:
             context: Any = multiprocessing.get_context(self._start_method)
             name = DeathSignal(f"loading worker {worker.number}")
             process = context.Process(target=run_worker, args=arguments, name=name, daemon=True)
-            with _forking(self._start_method), _without_main_script(not self._names_main):
+            with _forking(self._start_method), _without_main_script(not self._names_main), without_vfork():
                 process.start()
             worker.process = process
         worker.exit_file = _exit_file(process)
@@ -249,7 +252,7 @@ class Starter:
     def close(self) -> None:
         """Give files and memory back, and end workers that nobody has taken."""
         for start in self._starts.values():
-            start.wait(_StopWatch(self._blocked_after, self._ended))
+            start.wait(_StopWatch(self._blocked_after))
         for worker in self.not_taken():
             worker.end()
         self._starts.clear()
@@ -267,28 +270,32 @@ def _in_lasting_thread(function: Callable[[], None]) -> None:
         raise start_error(error) from error  # the system allows no more threads
 
 
+# Processes that were ended before their program ran. All loaders of this process start theirs in one thread.
+_ended: set[int] = set()
+
+
 class _StopWatch:
     """Ends what was stopped and keeps a start waiting: the fork server, or a process before its program runs."""
 
-    def __init__(self, blocked_after: float | None, ended: set[int]) -> None:
-        self._ended = ended
+    def __init__(self, blocked_after: float | None) -> None:
         self._limit_s = min(_STOPPED_S, blocked_after or _STOPPED_S)
         self._stopped: int | None = None
-        self._since = 0.0
+        self._since = self._last_look = 0.0
 
     def __call__(self) -> None:
         server, begins = server_pid(), stopped_in_its_start(lasting_thread())
         if server is not None and state_letter(server) not in "Tt":
             server = None
         stopped, now = begins or server, time.monotonic()
-        if stopped != self._stopped:
+        was_awake, self._last_look = now - self._last_look < _LONG_S, now  # or else all of the job was stopped
+        if stopped != self._stopped or not was_awake:
             self._stopped, self._since = stopped, now
         if stopped is None or now - self._since <= self._limit_s:
             return
         self._stopped = None
         if stopped == begins:
-            _logger.warning("Process %d was stopped before its program ran. Another one is started.", stopped)
-            self._ended.add(stopped)
+            _logger.warning("Process %d was stopped before its program ran, and is ended.", stopped)
+            _ended.add(stopped)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(stopped, signal.SIGKILL)
         else:

@@ -104,8 +104,8 @@ class TestAttributes:
         assert (loader.batch_sampler.batch_size, loader.batch_sampler.drop_last) == (4, True)
         # A loader of PyTorch without workers refuses other values.
         assert (loader.persistent_workers, loader.prefetch_factor) == (False, None)
-        loader = loader_of(num_workers=1, start_method="fork")
-        assert (loader.persistent_workers, loader.prefetch_factor) == (True, 2)
+        loader = loader_of(num_workers=2, start_method="fork", prefetch_queue_depth=5)
+        assert (loader.persistent_workers, loader.prefetch_factor) == (True, 3)
 
     def test_a_data_set_without_samples_is_still_one(self) -> None:
         assert IndexProvider(0)

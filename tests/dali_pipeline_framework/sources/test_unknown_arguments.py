@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework import FaultPolicy, MixedSampler, RemoteReading, ShuffledSampler
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, MixedSampler, RemoteReading, ShuffledSampler
 from accvlab.dali_pipeline_framework.cluster import RayWorkers
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
@@ -34,6 +34,8 @@ from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
         (FaultPolicy, {}, "max_failures", " Did you mean 'max_failed'?"),
         (RemoteReading, {}, "timeout", " Did you mean 'timeout_s'?"),
         (RayWorkers, {}, "num_actor", " Did you mean 'num_actors'?"),
+        (DataLoader, {}, "batch", " Did you mean 'batch_size' or 'last_batch'?"),
+        (DataLoader, {}, "num_epochs", " It has source, "),  # not steps_per_epoch
         (VideoStreamInput, {}, "frame_name", " Did you mean 'frames_name'?"),
         (PipelineDefinition, {}, "preprocess_functor", " Did you mean 'preprocess_functors'?"),
     ],
@@ -44,3 +46,11 @@ def test_each_class_names_what_is_meant(
     words = f"`{name}` is not an argument of {made.__name__}.{hint}"
     error: Any = assert_refused(lambda: made(**arguments, **{name: 1}), words, TypeError)
     assert (str(error).startswith(words), isinstance(error, SettingError)) == (True, True)
+
+
+def test_an_argument_that_a_subclass_passes_on_is_that_of_its_base() -> None:
+    class Own(ShuffledSampler):
+        def __init__(self, size: int, rank: int) -> None:
+            super().__init__(size, rank=rank)  # type: ignore[call-arg]
+
+    assert_refused(lambda: Own(8, 1), "`rank` is not an argument of ShuffledSampler. Pass `shard`", TypeError)

@@ -108,8 +108,8 @@ class Columns:
                 compared with their checksums.
 
         Raises:
-            FileError: The folder has no columns of this kind, or of another version of this library, or damaged
-                ones.
+            FileError: The folder has no columns of this kind, their format has another version, or they are
+                damaged.
         """
         path = os.path.abspath(folder)
         try:

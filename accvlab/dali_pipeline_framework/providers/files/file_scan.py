@@ -24,7 +24,7 @@ FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class FileTable:
-    """A list of file names, to which names can be appended. Either all have a label (a whole number) or none has.
+    """A list of file names, to which names can be appended. Give each a label (a whole number), or none.
 
     All names are in one buffer, one after the other::
 
