@@ -146,9 +146,9 @@ class DataLoader(TorchInterface):
             (`ShuffledSampler`). False or None: the order of the data provider (`SequentialSampler`).
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
             this package, a function, or a sampler of PyTorch; see below.
-        run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: steps change
-            pixels in the graph, and all else in the workers. ``"auto"``: with a GPU, as ``"graph"``; without one,
-            as ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
+        run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: steps run in the
+            graph where they change pixels, and in the workers otherwise. ``"auto"``: with a GPU, as ``"graph"``;
+            without one, as ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: one for each core that
             this rank can use, at most 8. An iterable has at most 1. The number does not change the batches.
         num_threads: Threads of the pipeline. None: the usable cores divided by the ranks on this machine; with a
@@ -331,7 +331,7 @@ class DataLoader(TorchInterface):
         return self._run.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next loop, which then starts at the beginning of that epoch.
+        """Choose the epoch of the next loop. It starts at the beginning of that epoch, with one exception.
 
         If the next loop would run in the given epoch anyway, it starts where it would have started: a loader that
         has loaded a state from the middle of that epoch still resumes there. If a loop has begun, but has
@@ -381,9 +381,9 @@ class DataLoader(TorchInterface):
         abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, and
-                ``sampler`` is a sampler of PyTorch without ``set_epoch``, or gives another order when it runs
-                again.
+            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun whose
+                order cannot be repeated: ``sampler`` is a sampler of PyTorch without ``set_epoch``, or has given
+                another order when it ran again.
         """
         return self._run.state().to_dict()
 
@@ -401,9 +401,8 @@ class DataLoader(TorchInterface):
             StateError: The state is damaged or of another version; it belongs to other data or another order (see
                 ``differences`` of the error); or the order depends on the batch size or the number of shards, and
                 that has changed.
-            NotSupportedError: The input is an iterable; or the state is from the middle of an epoch, and
-                ``sampler`` is a sampler of PyTorch without ``set_epoch``, or gives another order when it runs
-                again.
+            NotSupportedError: The input is an iterable; or the state is from the middle of an epoch whose order
+                cannot be repeated, as for `state_dict`.
         """
         self._run.load_state(state)
 

@@ -49,8 +49,8 @@ class RemoteReading:
     """Settings for reading remote files: the entry ``"reading"`` of ``storage_options``.
 
     Attributes:
-        attempts: Greatest number of attempts to read a file, while failures may be temporary. Files that do not
-            exist, or to which access is denied, are tried once.
+        attempts: Number of attempts to read a file, if it fails for reasons that may be temporary. Files that do
+            not exist, or to which access is denied, are tried once.
         first_wait_s: Time until the second attempt. Each further wait is twice as long as the one before, with a
             random part, so that workers do not send requests all at once.
         most_wait_s: Upper limit of the time until each further attempt.

@@ -62,7 +62,7 @@ class Storage:
     process separately: connections do not survive a fork.
 
     Attributes:
-        root: The folder: a local path or a URL.
+        root: The folder: a local path or a URL. A path in a ZIP file becomes a URL, ``zip://...::/data/all.zip``.
         is_remote: Whether the root is a URL.
     """
 
@@ -183,8 +183,8 @@ class Storage:
 
         A member of an archive must not be compressed.
 
-        ``known`` is the result of ``RemoteFile.known()`` from an earlier opening. It saves requests: if the
-        version of the file is unchanged, nothing else is requested.
+        ``known`` is the result of ``RemoteFile.known()`` from an earlier opening. It saves requests: only the
+        version of the file is requested, and nothing more if that is unchanged.
         """
         with self._refusing("The file", name) as path:
             return RemoteFile(*self._located(path), self._reading, known)
