@@ -201,10 +201,10 @@ class DataLoader(TorchInterface):
             does not support the GPU.
 
     **A function or a sampler of PyTorch**, given as ``sampler``, runs in this process: when the loader is created
-    (functions only), when a loop begins, and to check a state from the middle of an epoch. A function takes the
-    epoch and returns its sample indices, which the loader divides among shards. For a sampler of PyTorch, the
-    loader calls ``set_epoch``, if it has this method, and then iterates over the sampler, which returns the
-    indices of its own rank.
+    (functions only), when a loop begins, and when a state from the middle of an epoch is saved or loaded, to check
+    that the order can be repeated. A function takes the epoch and returns its sample indices, which the loader
+    divides among shards. For a sampler of PyTorch, the loader calls ``set_epoch``, if it has this method, and then
+    iterates over the sampler, which returns the indices of its own rank.
 
     **Epochs.** Each ``for`` loop is one epoch. After a ``break``, the next loop starts the next epoch, or the one
     given to `set_epoch`; batches of the abandoned epoch that were loaded ahead are discarded.

@@ -56,7 +56,7 @@ class Storage:
     **ZIP files are folders.** A ``.zip`` file anywhere in a root or a name is the folder of its members:
     ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder whose
     name ends in ``.zip`` is read as a folder. `open_blocks` reads parts of a member that is not compressed; a
-    compressed member can be read only as a whole, by `read_bytes`.
+    compressed member can be read only as a whole.
 
     A `Storage` is small and immutable, and can be pickled. A remote file system is opened on first use, in each
     process separately: connections do not survive a fork.
@@ -183,8 +183,8 @@ class Storage:
 
         A member of an archive must not be compressed.
 
-        ``known`` is the result of ``RemoteFile.known()`` from an earlier opening. It saves requests: only the
-        version of the file is requested, and nothing more if that is unchanged.
+        ``known`` is the result of ``RemoteFile.known()`` from an earlier opening. It saves requests: if the
+        version of the file is unchanged, nothing but the version is requested.
         """
         with self._refusing("The file", name) as path:
             return RemoteFile(*self._located(path), self._reading, known)
