@@ -134,7 +134,8 @@ def in_lasting_thread(function: Callable[[], None]) -> None:
 
 def lasting_thread() -> int:
     """The kernel's number of the thread that `in_lasting_thread` uses; 0 before there is one."""
-    return _lasting.get(os.getpid(), _LastingThread()).number
+    thread = _lasting.get(os.getpid())
+    return 0 if thread is None else thread.number
 
 
 class _OpenCvThreads:

@@ -374,8 +374,8 @@ class DataLoader(TorchInterface):
 
         The value can be written as JSON. All ranks get the same value, with two exceptions. With
         ``last_batch="partial"``, the value of ranks with fewer batches differs at the end of an epoch. With a
-        limit of failed samples (``max_failed``, ``max_failed_share``), the entry ``failed`` lists those of this
-        rank.
+        limit of failed samples (``max_failed``, ``max_failed_share``), the entry ``failed`` lists the failed
+        samples of this rank.
 
         A batch counts as delivered once the loop has received it. After a ``break``, the position is still in the
         abandoned epoch: a loader that loads it finishes that epoch, while this loader starts the next one.
@@ -390,7 +390,7 @@ class DataLoader(TorchInterface):
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop resume after the last batch that had been delivered before the state was saved.
 
-        The number of workers, the start method and prefetching may differ from those of the loader that saved the
+        The number of workers, the start method and prefetching may be other ones than in the loader that saved the
         state. So may the number of shards and the batch size, unless the order depends on them; with another total
         batch size, the rest of the epoch is divided anew.
 
@@ -467,7 +467,7 @@ class DataLoader(TorchInterface):
 
     @property
     def failed_samples(self) -> tuple[FailedSample, ...]:
-        """The samples that have failed on this shard so far, each once; not those of ``FaultPolicy.exclude``."""
+        """The samples that have failed on this shard so far, each once; excluded samples are left out."""
         return self._run.pipelines.failed.samples
 
     # --- for code written for PyTorch's loader ----------------------------------------------------

@@ -78,8 +78,8 @@ class FileDataProvider(BlueprintProvider):
             file_list: A text file, or its URL. See `read_list_file` for its form.
             files: Paths or URLs, relative to ``file_root`` or absolute.
             labels: Labels of ``files``, whole numbers that fit into int32. None: label ``i`` for file ``i``.
-            file_filters: Patterns for the names of files in label folders, see `NameFilter`; by default those of
-                images and sounds.
+            file_filters: Patterns for the names of files in label folders, see `NameFilter`; by default for images
+                and sounds.
             dir_filters: Patterns for the names of label folders; None for all folders.
             case_sensitive_filter: Whether both filters are case-sensitive.
             data_name: Name of the field for the content of the file. None: no such field, and files are not
