@@ -221,3 +221,4 @@ def _by_name() -> dict[str, StepCase]:
 
 
 PUBLIC_STEPS = _by_name()
+STEPS_ON_IMAGES = {name for name, case in PUBLIC_STEPS.items() if case.samples[0].has_child("image")}

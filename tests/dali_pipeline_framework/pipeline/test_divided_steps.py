@@ -17,6 +17,7 @@ from support.arrays import encoded_image, gradient
 from support.graphs import untraced
 from support.inputs import GivenBatch
 from support.laws import examples
+from support.public_steps import STEPS_ON_IMAGES
 from support.random_steps import each_camera, filled
 from support.refusals import assert_refused
 from support.steps import KeepsFormat
@@ -136,6 +137,11 @@ def _rig(number: int, sizes: Sequence[tuple[int, int]], kind: str, has_mask: boo
     for index, each in enumerate(cameras):
         sample["cameras"][index] = each
     return sample
+
+
+def test_no_step_on_images_is_left_out() -> None:
+    tried = {type(make({*_FIELDS})).__name__ for make in (*STEPS.values(), *DECODERS.values())}
+    assert STEPS_ON_IMAGES - tried == {"VideoDecoder"}, "add them to `STEPS`"
 
 
 @st.composite

@@ -19,6 +19,7 @@ from nvidia.dali import types
 from step_runs import run_step as run_bare
 from support.arrays import ArrayProvider
 from support.frame_trees import write_frames
+from support.public_steps import STEPS_ON_IMAGES
 from support.random_steps import filled
 from support.refusals import assert_refused
 from support.steps import Doubler, KeepsFormat
@@ -164,7 +165,15 @@ def test_orders_that_are_refused(fields: Any, steps: list[PipelineStepBase], mes
     assert message in refused(fields, *steps)
 
 
-@pytest.mark.parametrize("step", [*OF_HWC, RANGE, PAD, SIZE], ids=lambda step: type(step).__name__)
+OF_PIXELS = [*OF_HWC, RANGE, PAD, SIZE]
+
+
+def test_no_step_of_pixels_is_left_out() -> None:
+    of_others = {"AxesLayoutSetter", "ImageDecoder", "VideoDecoder"}
+    assert STEPS_ON_IMAGES - {type(step).__name__ for step in OF_PIXELS} == of_others, "add them to `OF_PIXELS`"
+
+
+@pytest.mark.parametrize("step", OF_PIXELS, ids=lambda step: type(step).__name__)
 def test_steps_of_pixels_take_no_files_and_what_is_unknown(step: PipelineStepBase) -> None:
     here = type(step).__name__
     message = refused(FILE, step)
