@@ -32,11 +32,12 @@ class Images(DataProvider):
     """Ten good images."""
 
     content = ImageContent(is_encoded=True)
+    ndim: int | None = None
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         sample = SampleDataGroup()
-        sample.add_data_field("image", DALIDataType.UINT8, content=self.content)
+        sample.add_data_field("image", DALIDataType.UINT8, ndim=self.ndim, content=self.content)
         return sample
 
     def get_number_of_samples(self) -> int:
@@ -71,6 +72,12 @@ class Undeclared(SomeBad):
 
     def file(self, sample_index: int) -> np.ndarray:
         return encoded_image(gradient(16, 24))[:200] if sample_index == 6 else super().file(sample_index)
+
+
+class Vectors(Undeclared):
+    """The same with a known number of axes."""
+
+    ndim = 1
 
 
 class Deadly(SomeBad):

@@ -25,7 +25,7 @@ def listed(subject: str, path: Path, *arguments: str) -> dict[int, tuple[str, st
     return found
 
 
-@pytest.mark.parametrize("subject", ["SomeBad", "definition", "loader", "Undeclared"])
+@pytest.mark.parametrize("subject", ["SomeBad", "definition", "loader", "Undeclared", "Vectors"])
 def test_what_fails_is_found_where_it_fails(
     subject: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -34,7 +34,7 @@ def test_what_fails_is_found_where_it_fails(
     num_failed = len(found)
     assert found.pop(2) == ("loading", "ValueError: no luck")
     assert found.pop(3) == ("checks", NO_TYPE)
-    if subject == "Undeclared":
+    if subject in ("Undeclared", "Vectors"):
         stage, reason = found.pop(6)
         assert (stage, reason[:38]) == ("steps", "FieldValueError: image: The JPEG file ")
         # It does not even begin like an image.

@@ -7,6 +7,7 @@ import pytest
 from driving_support.driving_data import write_driving_data
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgba
 from PIL import Image
 from support.refusals import assert_refused
 
@@ -120,6 +121,22 @@ def test_a_view_undoes_a_normalization_that_is_told(data):
     np.testing.assert_array_equal(view.cameras[1].image, np.full((4, 6, 3), 1))
 
 
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ([0.0, 0.5, 1.0], [0, 128, 255]),  # shares
+        ([0.0, 100.4, 255.0], [0, 100, 255]),  # levels
+        ([-1.0, 0.0, 3.0], [0, 64, 255]),  # spread over all levels
+        ([0.0, 64.0, 255.5], [0, 64, 255]),
+        ([50.0, 178.0, 306.0], [0, 128, 255]),
+    ],
+)
+def test_images_of_reals_are_shown_by_their_range(image, expected):
+    pixels = np.float32(image).reshape(1, 1, 3, 1)
+    [camera] = scene_view(of_camera(pixels)).cameras
+    np.testing.assert_array_equal(camera.image, np.uint8(expected).reshape(1, 3, 1).repeat(3, axis=2))
+
+
 @pytest.mark.parametrize("names", [("",), ("front", "rear")])
 def test_a_view_of_cameras_as_frame_providers_have_them(tmp_path, names):
     for name in names:
@@ -194,6 +211,32 @@ class TestShow:
         middle, half = width / 2, 100 * 2 / 9 / 100 * width
         assert columns.min() == pytest.approx(middle - half, abs=4)
         assert columns.max() == pytest.approx(middle + half, abs=4)
+
+    def test_colors_say_the_category_everywhere(self):
+        count, unknown = 30, -1
+        places = np.linspace(8, 14, count)[:, np.newaxis] * [1, 0, 0]
+        boxes = {"centers": places, "sizes": np.ones((count, 3)), "yaws": np.zeros(count)}
+        categories = np.array([*range(count - 1), unknown])
+        velocities = np.tile([[0.0, 3.0]], (count, 1))
+        velocities[1] = np.nan
+        view = self.view(
+            **boxes, categories=categories, velocities=velocities, class_names=[f"c{n}" for n in range(count - 1)]
+        )
+        figure = show(view).figure
+        camera, above = figure.axes
+        colors = [tuple(lines.get_colors()[0]) for lines in camera.collections]
+        assert len({*colors[:12]}) == 12
+        assert colors[12:24] == colors[:12]
+        assert colors[24:-1] == colors[:5]
+        assert colors[-1] not in colors[:-1]
+        outlines, fronts, ways = above.collections
+        assert [tuple(color) for color in outlines.get_edgecolors()] == colors
+        assert [tuple(color) for color in fronts.get_colors()] == colors
+        assert [tuple(color) for color in ways.get_colors()] == [colors[0], *colors[2:]]
+        np.testing.assert_allclose(ways.get_segments()[0], [[0, 8], [-3, 8]])
+        legend = {text.get_text(): to_rgba(text.get_color()) for text in figure.texts if "■" in text.get_text()}
+        assert legend == {f"■ c{number}": colors[number] for number in range(count - 1)}
+        assert above.get_xlim() == pytest.approx((-14.5 * 1.05 - 1, 14.5 * 1.05 + 1))
 
     def test_says_why_no_image_has_a_box(self):
         for views, is_said in (
