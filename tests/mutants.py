@@ -29,14 +29,23 @@ DOORS = {"cluster", "inputs", "internal_helpers", "operators_impl", "extension"}
 # Where the tests are not (only) in the folder of the room's name; "" for modules in no room.
 FOLDERS = {
     "": ["test_checks.py", "test_wrong_settings.py", "sources/test_unknown_arguments.py", "ledgers", "testing"],
-    "operators": ["operators", "internal_helpers", "operators_impl", "processing_steps"],
+    "operators": [
+        *("operators", "internal_helpers", "operators_impl", "processing_steps", "testing/test_data_set_lint.py")
+    ],
     "draws": [
         *("draws", "pipeline/test_draws_in_pipelines.py", "processing_steps/test_array_steps_in_graph.py"),
         "testing/test_check_step.py",
     ],
     "faults": ["faults", "loader/test_sample_policies.py"],
     "engine": ["engine", "loader/test_sample_policies.py"],
-    "sources": ["sources", "loader/test_loader_state.py"],
+    "sources": [
+        *(
+            "sources",
+            "loader/test_loader_state.py",
+            "loader/test_given_orders.py",
+            "pipeline/test_existing_code.py",
+        )
+    ],
     "ledgers.py": ["ledgers"],
     "object_commands.py": ["test_command_line.py"],
 }

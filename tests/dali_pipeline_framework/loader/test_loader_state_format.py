@@ -144,6 +144,11 @@ def test_many_differences_are_cut() -> None:
     difference = difference_of_fields(saved, own)
     assert difference.count("; ") == 9
     assert difference.endswith("; and 6 more")
+    ten = {f"field {number}": types[number % 5](1) for number in range(10)}
+    others = {name: types[(number + 1) % 5](1) for number, name in enumerate(ten)}
+    difference = difference_of_fields(fields_of(ten), fields_of(others))
+    assert difference.count("; ") == 9
+    assert "more" not in difference
 
 
 # --- damage ----------------------------------------------------------------------------------------------

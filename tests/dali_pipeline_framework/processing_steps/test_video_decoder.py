@@ -313,6 +313,23 @@ def test_what_gpus_decode(
         assert "set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video" in why
 
 
+@pytest.mark.parametrize(
+    ("kind", "first", "one_before"),
+    [
+        *((f"h264 {pixels}", (5, 0), (3, 7)) for pixels in ("yuv420p", "yuvj420p")),
+        *((f"hevc {pixels}", (6, 0), (5, 3)) for pixels in ("yuv420p", "yuvj420p", "yuv420p10le")),
+        ("vp9 yuv420p", (7, 0), (6, 2)),
+        *((f"av1 {pixels}", (8, 6), (8, 0)) for pixels in ("yuv420p", "yuv420p10le")),
+    ],
+)
+def test_the_first_gpu_that_decodes(
+    kind: str, first: Any, one_before: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for capability, is_decoded in ((first, True), (one_before, False)):
+        pretend_gpus(monkeypatch, capability=capability)
+        assert (why_not_in_graph([kind], has_gpu=True, must_use_gpu=False) == "") == is_decoded
+
+
 def test_all_gpus_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_videos, "gpu_facts", lambda: GpuFacts((ADA, HOPPER), 13000, True))
     assert "8.9, 9.0" in why_not_in_graph(["av1 yuv420p"], has_gpu=True, must_use_gpu=False)

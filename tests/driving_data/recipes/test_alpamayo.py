@@ -82,7 +82,6 @@ def test_calibrations_are_those_of_the_cameras(root: Any) -> None:
     np.testing.assert_allclose(batch["ego_length_offset"], [VEHICLE[3] / VEHICLE[0]] * 2)
 
 
-@pytest.mark.wide
 def test_a_view_shows_the_way_through_the_lenses(root: Any) -> None:
     settings = AlpamayoSettings(**SETTINGS, calibration=True, output_hw=(32, 48))
     batch = first_batch(root, calibration=True, output_hw=(32, 48))
