@@ -47,7 +47,8 @@ FOLDERS = {
         )
     ],
     "ledgers.py": ["ledgers"],
-    "object_commands.py": ["test_command_line.py"],
+    "object_commands.py": ["test_command_line.py", "steps/test_steps_without_names.py"],
+    "contract": ["contract", "steps/test_steps_without_names.py"],
 }
 REVERSED = ast.Compare, ast.UnaryOp  # what is changed to its opposite by itself
 OTHER = {

@@ -95,6 +95,10 @@ def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, m
     error = error_of(Rig([(6, 3)]), rf"\nFailed to decode sample #{number} ", **settings)
     assert blamed(error) == [("sample 6", "cameras[3].image")]
     assert error.sample_indices == (6,)
+    rule = (
+        r"\(what was to be decoded is no image of a known format, or it is damaged\) \[in step 0: ImageDecoder\]"
+    )
+    assert re.search(rf"\n  - sample 6, field [^\n]+ {rule}\n", str(error))
     # The sample; the others together; the camera; the others; all but the last step.
     expected = [1, 3, 1, 1, 1]
     assert made == (expected if "fold_arrays" not in settings else [1, 3, 1, 1, 1, 1, 1])

@@ -240,6 +240,18 @@ class TestClips:
             assert PhysicalAiProvider(root, moments=AT_1).scene_names == ("clip-a", "clip-c")
         assert PhysicalAiProvider(root, moments=AT_1, scenes=["clip-a"]).scene_names == ("clip-a",)
 
+    def test_videos_of_clips_that_are_not_listed_are_refused_unless_others_are_named(self, published, tmp_path):
+        root = unpacked(published, tmp_path / "plain")
+        for camera in (LEFT, FRONT, TELE):
+            shutil.copy(
+                root / f"camera/{camera}/clip-b.{camera}.mp4", root / f"camera/{camera}/clip-x.{camera}.mp4"
+            )
+        refused(root, "The clip 'clip-x' is not in 'ROOT/clip_index.parquet'.", FileError)
+        refused(
+            root, "The clip 'clip-x' is not in 'ROOT/clip_index.parquet'.", FileError, scenes=["clip-a", "clip-x"]
+        )
+        assert PhysicalAiProvider(root, moments=AT_1, scenes=["clip-a"]).scene_names == ("clip-a",)
+
     def test_what_is_not_wanted_is_not_read(self, copied):
         write_clip_index(copied, end_timestamp=np.array(["a", "b", "c"]), split=[None, None, None])
         refused(copied, "'end_timestamp' ...must hold whole numbers", split=None)
