@@ -136,6 +136,7 @@ def test_figures_are_returned(drives):
     assert figures[3].startswith(
         "cameras: look to ring_front_center 0, ring_front_left 45, ring_front_right -45, "
     )
+    assert figures[8] == "ego vehicle: 6.6 to 8.5 m/s, 1 deg off its heading (median)"
     kinds = "samples,cameras,cameras,cameras,images,views,boxes,vehicles,ego vehicle,objects,headings"
     assert [line.split(":")[0] for line in figures] == kinds.split(",")
 

@@ -269,8 +269,8 @@ ERRORS = {  # the words of the message, and what is changed
     f"'{BOXES}.bounding_box_se3' of": of_column(BOXES, "bounding_box_se3", [1.0] * NUM_FRAMES, pa.float64()),
     "as many elements as there are": of_column(BOXES, "label", [[18, 16]] * NUM_FRAMES, pa.list_(pa.uint16())),
     "'sync.timestamp_us' of ...not go back, ...(row 2)": of_log(times=lambda log: log.times[[0, 2, 1, 3]]),
-    "Row 3 ...must name rows of ...f0.arrow', which has 4, ...got 9.": of_log(
-        sync={"camera.pcam_f0": [0, 1, 2, 9]}
+    "Row 3 ...must name rows of ...f0.arrow', which has 4, ...got 4.": of_log(
+        sync={"camera.pcam_f0": [0, 1, 2, 4]}
     ),
     "Row 1 of ...got -5.": of_log(sync={BOXES: [0, -5, 2, 3]}),
     "ego_state_se3.arrow' must have a place of the vehicle near each frame; 4 of 4 frames": of_log(**CLOCK),

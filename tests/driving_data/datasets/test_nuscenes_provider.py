@@ -188,6 +188,15 @@ class TestSamples:
         ]
         np.testing.assert_allclose(*centers, atol=1e-3)
 
+    @pytest.mark.parametrize(("factor", "is_known"), [(2, True), (4, False)])  # 1 s between samples, or 2 s
+    def test_have_no_velocities_across_more_than_a_second_and_a_half(self, copy, root, tmp_path, factor, is_known):
+        with changed_table(copy, "sample") as samples:
+            for each in samples:
+                each["timestamp"] += (factor - 1) * (each["timestamp"] - samples[0]["timestamp"])
+        provider = opened(copy, tmp_path, data_root=root, scenes=["scene-0001"])
+        velocities = [provider.get_data(number)["boxes"]["velocities"] for number in range(len(provider))]
+        assert np.isnan(np.concatenate(velocities)).all() != is_known
+
     def test_have_no_boxes_without_annotations(self, copy, root, tmp_path):
         for name in ("sample_annotation", "instance"):
             without_table(copy, name, lambda record: False)
