@@ -18,10 +18,7 @@ MARKED = sorted(
     path for path in (ROOT / "tests").glob("*/**/test_*.py") if re.search(r"mark\.gpu\b", path.read_text())
 )
 # What they say about a machine with a GPU holds here as well; or they ask PyTorch.
-WITHOUT_A_GRAPH = [
-    "test_a_gpu_fetches_pinned_batches",
-    "test_outputs_are_bound_to_another_stream",
-]
+WITHOUT_A_GRAPH = ["test_a_gpu_fetches_pinned_batches", "test_outputs_are_bound_to_another_stream"]
 
 
 @pytest.mark.wide

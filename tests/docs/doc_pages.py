@@ -174,12 +174,7 @@ def _run(
     if not threads:
         del environment["OMP_NUM_THREADS"]
     try:
-        return run_process(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env=environment,
-            timeout=time_limit_s,
-        )
+        return run_process([sys.executable, *arguments], cwd=folder, env=environment, timeout=time_limit_s)
     except AssertionError as error:
         raise PageFailedError(f"{what} did not end within {time_limit_s} s: {error}") from error
 

@@ -164,7 +164,7 @@ def test_docs_build_without_a_warning(tmp_path):
     # Neither gives a warning, and nobody reads what is written.
     options += ["-D", "smartquotes=0", "-D", "autodoc_use_type_comments=0"]
     built = run_process(
-        [sys.executable, "-m", "sphinx", "-b", "html", *options, str(ROOT / "docs"), str(tmp_path / "html")],
+        [sys.executable, "-m", "sphinx", "-b", "html", *options, str(ROOT / "docs"), str(tmp_path / "html")]
     )
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "html" / "index.html").is_file()

@@ -52,9 +52,7 @@ def driving_scenes(
         index,
         line_categories=("ped_crossing", "divider", "boundary"),
         frames=attrs.evolve(
-            index.frames,
-            can_bus=rng.normal(size=(num_frames, 18)),
-            ego_status=rng.normal(size=(num_frames, 10)),
+            index.frames, can_bus=rng.normal(size=(num_frames, 18)), ego_status=rng.normal(size=(num_frames, 10))
         ),
         boxes=attrs.evolve(
             index.boxes,

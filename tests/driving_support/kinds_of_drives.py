@@ -84,7 +84,7 @@ ARGOVERSE = Kind(
         "ring_rear_right": (-153, 0, 1.1, -0.2, 1.4, 205, 155, 63),
         "stereo_front_left": (0, 0, 1.6, 0.25, 1.2, 205, 155, 63),
         "stereo_front_right": (0, 0, 1.6, -0.25, 1.2, 205, 155, 63),
-    },
+    }
 )
 
 

@@ -197,10 +197,7 @@ CASES: dict[str, GpuCase] = {
     "encoded videos, HEVC": GpuCase(_encoded_videos("libx265", "mp4"), "frames", mean=3.0, share=0.05),
     "encoded videos, VP9": GpuCase(_encoded_videos("libvpx-vp9", "webm"), "frames", mean=3.0, share=0.05),
     "encoded videos, AV1": GpuCase(
-        _encoded_videos("libsvtav1", "mp4", options={"g": "2"}),
-        "frames",
-        mean=3.0,
-        share=0.05,
+        _encoded_videos("libsvtav1", "mp4", options={"g": "2"}), "frames", mean=3.0, share=0.05
     ),
     "encoded videos, AV1 with hidden frames": GpuCase(
         _encoded_videos("libsvtav1", "mp4", "stream", {}), "frames", mean=1.0, share=0.01

@@ -45,11 +45,7 @@ def edited(state: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -
 
 
 def make_loader(
-    source: Any,
-    batch_size: int | None = None,
-    *,
-    steps: Iterable[Any] = (),
-    **arguments: Any,
+    source: Any, batch_size: int | None = None, *, steps: Iterable[Any] = (), **arguments: Any
 ) -> DataLoader:
     """Make a loader with NumPy output that loads in this process and runs steps in the graph by default."""
     arguments = {"num_workers": 0, "num_threads": 1, "start_method": "fork", "output_type": "numpy", **arguments}

@@ -46,15 +46,7 @@ from accvlab.dali_pipeline_framework.errors import StateError
 TABLE = PageTable(
     "dali_pipeline_framework/faults.md",
     "dali_pipeline_framework/faults/fault_table.py",
-    [
-        "fault",
-        "`FaultPolicy`",
-        "outcome",
-        "samples as undisturbed",
-        "reported after",
-        "next batch after",
-        "limit",
-    ],
+    ["fault", "`FaultPolicy`", "outcome", "samples as undisturbed", "reported after", "next batch after", "limit"],
 )
 NOT_RUN = "not run here"
 NUM_SAME_CELLS = 4  # those that each run finds; the others are times
@@ -268,11 +260,7 @@ FAULTS = [
     Fault(
         "state, cut off at each byte, or one bit of each byte changed", _damaged_state, limit_s=None, is_quick=True
     ),
-    Fault(
-        f"`SIGKILL` for a rank under `torchrun`, started again on {_RANKS} ranks",
-        _killed_ranks,
-        limit_s=None,
-    ),
+    Fault(f"`SIGKILL` for a rank under `torchrun`, started again on {_RANKS} ranks", _killed_ranks, limit_s=None),
 ]
 
 

@@ -132,11 +132,7 @@ SUBSTITUTES = [(7, 2), (5, 2), (3, 4), (5, 13), (7, 11), (3, 15)]
 
 
 # A fault in the graph costs a second; how the policies differ has nothing to do with where it is found.
-@some(
-    ("run", "num_workers", "policy"),
-    itertools.product(["graph", "workers"], [0, 2], POLICIES),
-    {0, 3, 4, 7},
-)
+@some(("run", "num_workers", "policy"), itertools.product(["graph", "workers"], [0, 2], POLICIES), {0, 3, 4, 7})
 def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, policy: str) -> None:
     with make(Provider([3, 7], [5]), policy, run=run, num_workers=num_workers) as loader:
         batches = delivered(loader)

@@ -97,11 +97,7 @@ TRANSFORMS: dict[str, tuple[Any, Any, float]] = {
     "translation": (lambda s, c: functions.translation(s), lambda s, c: dali.translation(offset=s), 0),
     "scaling": (lambda s, c: functions.scaling(s), lambda s, c: dali.scale(scale=s), 0),
     "scaling about a center": (functions.scaling, lambda s, c: dali.scale(scale=s, center=c), 2e-4),
-    "rotation": (
-        lambda s, c: functions.rotation(s[0], c),
-        lambda s, c: dali.rotation(angle=s[0], center=c),
-        2e-4,
-    ),
+    "rotation": (lambda s, c: functions.rotation(s[0], c), lambda s, c: dali.rotation(angle=s[0], center=c), 2e-4),
     "shear": (
         lambda s, c: functions.shear(s * FEW_DEGREES, c),
         lambda s, c: dali.shear(angles=s * FEW_DEGREES, center=c),

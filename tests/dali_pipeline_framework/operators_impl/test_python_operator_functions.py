@@ -118,10 +118,7 @@ def is_active(given: dict[str, Any]) -> list[bool]:
         ({"hw": [(1, 1)] * 4, "fractions": [0.25, 0.2499, NAN, 1]}, [True, False, False, True]),
         ({"hw": [(2, 3), (1.9, 3), (2, 2.9), (3, 2)], "min_object_size": [2, 3]}, [True, False, False, False]),
         ({"hw": [(1, 1)] * 4, "classes": [0, 1, 2, 9], "num_classes": 2}, [True, True, False, False]),
-        (
-            {"hw": [(1, 1), (5, 5)], "classes": [0, 0], "num_classes": 2, "min_object_size": (2, 2)},
-            [False, True],
-        ),
+        ({"hw": [(1, 1), (5, 5)], "classes": [0, 0], "num_classes": 2, "min_object_size": (2, 2)}, [False, True]),
         (
             {
                 "hw": [(2, 2), (2, 2), (4, 3), (3, 4), (9, 9)],
@@ -185,14 +182,8 @@ clipped, projected = (
             lambda: is_active({"per_class_min_object_sizes": [[1, 1]]}),
             "`per_class_min_object_sizes` needs `classes`",
         ),
-        (
-            lambda: is_active({"classes": [0, 1], "num_classes": 2}),
-            "`classes` must be of shape (1), got (2,)",
-        ),
-        (
-            lambda: is_active({"min_object_size": [1, 2, 3]}),
-            "`min_object_size` must be of shape (2), got (3,)",
-        ),
+        (lambda: is_active({"classes": [0, 1], "num_classes": 2}), "`classes` must be of shape (1), got (2,)"),
+        (lambda: is_active({"min_object_size": [1, 2, 3]}), "`min_object_size` must be of shape (2), got (3,)"),
         (
             lambda: is_active({"classes": [0], "num_classes": 2, "per_class_min_object_sizes": [[1, 1]]}),
             "`per_class_min_object_sizes` must be of shape (2, 2), got (1, 2)",

@@ -382,11 +382,7 @@ FRAMES, MORE_LIDARS, MANY_POINTS, BESIDE = (
                 "step 2 (Adds): once for all elements of lidars (3)",
             ],
         ),
-        (
-            MORE_LIDARS,
-            [Alike("f0")],
-            ["since it needs constants for arrays of several lengths"],
-        ),
+        (MORE_LIDARS, [Alike("f0")], ["since it needs constants for arrays of several lengths"]),
         (
             FRAMES,
             [Alike("f0"), Alike("f1")],
@@ -397,11 +393,7 @@ FRAMES, MORE_LIDARS, MANY_POINTS, BESIDE = (
                 "packed: 0 of 8 fields; other outputs of workers: 2",
             ],
         ),
-        (
-            rig(4),
-            [Alike("f0"), single("cameras", 1, "n1")],
-            ["since it does not say that it treats elements"],
-        ),
+        (rig(4), [Alike("f0"), single("cameras", 1, "n1")], ["since it does not say that it treats elements"]),
         (BESIDE, [LooksOutside("f0", "f9")], ["since it works on cameras (3) and the whole sample together"]),
         (numbered_fields(), [Alike(0), Alike("n0")], ["0 names one of the elements of an array"]),
         (rig(2), [Alike("n0")], ["nothing is folded", "no arrays are folded", "packed: 6 of 7 fields; other out"]),

@@ -161,11 +161,7 @@ def test_placement_is_shown() -> None:
 @pytest.mark.parametrize(
     ("steps", "run", "words"),
     [
-        (
-            [each_camera(Gain()), Doubles(), InGraph()],
-            "graph",
-            "2 of 3 steps (step 1 (Doubles) works on arrays",
-        ),
+        ([each_camera(Gain()), Doubles(), InGraph()], "graph", "2 of 3 steps (step 1 (Doubles) works on arrays"),
         ([Gain(), Gain().with_run("graph"), Renames()], "workers", "1 of 3 steps (run='workers'; step 1 (Gain)"),
     ],
 )

@@ -204,11 +204,7 @@ PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
     ),
     (
         ConditionalElementRemover("a", "mask", ["x"], [0], [1], True),
-        {
-            "g": {"a": {"mask": MASK, "x": {}}},
-            "h": {"a": {"mask": np.zeros(1, np.uint8)}},
-            "a": NONE,
-        },
+        {"g": {"a": {"mask": MASK, "x": {}}}, "h": {"a": {"mask": np.zeros(1, np.uint8)}}, "a": NONE},
         [
             "a: must be a data group field with annotations, is a data field",
             "g.a.x: must be a data field with elements, is a group",
@@ -223,9 +219,7 @@ PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
     ),
     (
         LambdaStep(
-            abs,
-            input_names=[("c", "x"), ("c",), "z"],
-            output_types={("d", "y"): DT.FLOAT, ("c",): DT.FLOAT},
+            abs, input_names=[("c", "x"), ("c",), "z"], output_types={("d", "y"): DT.FLOAT, ("c",): DT.FLOAT}
         ),
         {"c": {"a": NONE}},
         [

@@ -83,8 +83,7 @@ def test_points_on_a_border_are_inside_and_nan_is_not(data: st.DataObject, dtype
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(1e30, INF, [False] * 2), (-INF, -1e30, [False] * 2), (-1e30, 1e30, [True] * 2)],
+    ("low", "high", "expected"), [(1e30, INF, [False] * 2), (-INF, -1e30, [False] * 2), (-1e30, 1e30, [True] * 2)]
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64])
 def test_limits_beyond_the_type_are_limits(dtype: Any, low: float, high: float, expected: list[bool]) -> None:

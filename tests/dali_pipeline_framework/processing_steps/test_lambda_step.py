@@ -41,10 +41,7 @@ def test_fields_are_named_by_path() -> None:
         shifted_and_half, input_names=[image, "offset", gain], output_types={image: DT.INT32, half: DT.FLOAT}
     )
     [found] = run_step(step, [sample])
-    cameras = {
-        0: {"image": np.full((2, 3), 9, np.int32)},
-        1: {"gain": np.float32(5), "half": np.float32(2.5)},
-    }
+    cameras = {0: {"image": np.full((2, 3), 9, np.int32)}, 1: {"gain": np.float32(5), "half": np.float32(2.5)}}
     assert_same(found, {**sample, "cameras": cameras})
 
 

@@ -48,10 +48,7 @@ class TestImagesWithoutPixels:
     @pytest.mark.parametrize("images", [EMPTY[:1], EMPTY[1:], [*EMPTY, gradient(4, 5)]])
     @pytest.mark.parametrize(
         "step",
-        [
-            PhotoMetricDistorter(*DISTORTION, 1, 1, 1, 1, 1),
-            PhotoMetricDistorter(*DISTORTION, 1, 0, 1, 0, 0),
-        ],
+        [PhotoMetricDistorter(*DISTORTION, 1, 1, 1, 1, 1), PhotoMetricDistorter(*DISTORTION, 1, 0, 1, 0, 0)],
     )
     def test_keep_their_shape(self, step: Any, images: list[np.ndarray]) -> None:
         for dtype in (np.uint8, np.float32):

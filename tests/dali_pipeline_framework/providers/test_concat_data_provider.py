@@ -144,11 +144,7 @@ OTHERS = ArrayProvider({"index": (DT.INT32, [0]), "pair": (DT.FLOAT, [1])})
 REORDERED = ArrayProvider({"gain": (DT.FLOAT, [0.5]), "index": (DT.INT64, [0])})
 REFUSED = [
     ([], SettingError, "`providers` must hold at least one data provider, got none."),
-    (
-        IndexProvider(3),
-        SettingError,
-        "must be a list of data providers, got IndexProvider. ... `[provider]`.",
-    ),
+    (IndexProvider(3), SettingError, "must be a list of data providers, got IndexProvider. ... `[provider]`."),
     (
         [IndexProvider(3), IndexProvider],
         SettingError,

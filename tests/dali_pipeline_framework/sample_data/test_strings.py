@@ -111,8 +111,7 @@ def test_padding_in_pipelines(batch):
         data = group.get_empty_like_self()
         data.set_data(
             fn.external_source(
-                source=lambda: ([encoded(text) for text in batch], [np.zeros(1, np.float32)] * 2),
-                num_outputs=2,
+                source=lambda: ([encoded(text) for text in batch], [np.zeros(1, np.float32)] * 2), num_outputs=2
             )
         )
         other = data["inner"]["other"]

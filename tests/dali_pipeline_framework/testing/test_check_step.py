@@ -212,10 +212,7 @@ BREAKERS: dict[str, tuple[PipelineStepBase, list[str]]] = {
     "idle draw": (Scaler(draws=IDLE), ["each declared draw must be used: Scaler[0]/idle"]),
     "no pickle": (Scaler(lambda data: data), ["the step must be picklable: "]),
     "bad pickle": (IsPickledBadly(), ["what a pickled copy makes must be the same: sample 0"]),
-    "hidden field": (
-        HidesTheField(),
-        [f"{NAMES}removed: The processing steps", f"{NAMES}of type INT32"],
-    ),
+    "hidden field": (HidesTheField(), [f"{NAMES}removed: The processing steps", f"{NAMES}of type INT32"]),
     "no check": (ChecksNothing(), [f"{LETS_PASS}removed: FieldNotFoundError", f"{LETS_PASS}of type INT32"]),
     "conditionals": (
         Scaler(other_with_conditionals),

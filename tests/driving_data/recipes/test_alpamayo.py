@@ -123,10 +123,7 @@ def test_a_moment_that_is_too_early_is_named(root: Any) -> None:
     assert len(provider) == 2
     options: dict[str, Any] = {"is_training": False, **NUMPY}
     message = r"must be after num_history_steps \* time_step, 0\.6 s.* got 0\.6 s of 'clip-a'"
-    with (
-        ALPAMAYO.loader(provider, 1, settings, **options) as loader,
-        pytest.raises(SourceError, match=message),
-    ):
+    with ALPAMAYO.loader(provider, 1, settings, **options) as loader, pytest.raises(SourceError, match=message):
         next(iter(loader))
     with ALPAMAYO.loader(provider, 2, settings, faults=FaultPolicy(samples="replace"), **options) as loader:
         assert next(iter(loader))["t0_us"].tolist() == [600_001] * 2
