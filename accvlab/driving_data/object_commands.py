@@ -53,7 +53,10 @@ def _loader_of_recipe(options: argparse.Namespace) -> DataLoader:
         hint = did_you_mean(name, names)
         raise SettingError(f"There is no recipe {options.recipe!r}.{hint} Recipes: {', '.join(names)}.")
     recipe: recipes.Recipe = getattr(recipes, name)
-    fields: Any = recipe.settings().provider_fields()
+    settings = recipe.settings()
+    fields: Any = settings.provider_fields()
+    if isinstance(settings, recipes.TransFuserSettings):
+        fields |= {"sensors": settings.sensors()}
     provider = found(options.subject, functools.partial(provider_of_folder, **fields))
     if not isinstance(provider, DataProvider):
         problem = (

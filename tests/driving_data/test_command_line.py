@@ -286,6 +286,15 @@ def test_recipes_of_the_folder_of_a_data_set(tmp_path, capsys):
     assert capsys.readouterr().err == words
 
 
+@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
+def test_a_recipe_of_navsim_gets_the_sensors_of_its_model(tmp_path, capsys):
+    root = made_drive(tmp_path, "navsim")
+    assert main(["describe", str(root), "--recipe", "transfuser"]) == 0
+    assert "TransFuser" in capsys.readouterr().out
+    assert main(["describe", str(made_drive(tmp_path, "nuscenes")), "--recipe", "transfuser"]) == 1
+    assert "TransFuser takes a NavsimProvider, got NuScenesProvider" in capsys.readouterr().err
+
+
 def test_of_several_versions_one_must_be_named(tmp_path, capsys):
     for version in ("v1.0-mini", "v1.0-test"):
         (tmp_path / version).mkdir()

@@ -163,8 +163,7 @@ class DataLoader(TorchInterface):
             ``"drop"`` with ``shuffle=True`` and ``"partial"`` without. Not for inputs.
         context_name: Name of a group that is added to each sample. The group has the fields of `SamplePlace`
             (epoch, batch, sample index, ...) except ``visit``. Not for inputs.
-        steps_per_epoch: Batches per loop, for a sampler or input that is endless or has no length. None: a loop
-            ends when the input does.
+        steps_per_epoch: Batches per loop, for an endless sampler or input. None: a loop ends when the input does.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
         start_method: How workers start: ``"forkserver"``, ``"fork"`` (not with ``device_id``) or ``"spawn"``.
         output_type: ``"torch"`` or ``"numpy"``.
@@ -317,8 +316,10 @@ class DataLoader(TorchInterface):
         """
         num_batches = self._run.pipelines.num_batches_here(self.epoch)
         if num_batches is None:
-            problem = "The number of batches per epoch is not known: the input is endless"
-            raise TypeError(f"{problem}, or does not have it. Pass `steps_per_epoch` for loops of a fixed length.")
+            raise TypeError(
+                "The number of batches per epoch is not known. Pass `steps_per_epoch` for an endless input; let "
+                "another input have the attribute `num_batches_per_epoch`."
+            )
         return num_batches
 
     @property

@@ -424,7 +424,7 @@ def _changes_images(step: PipelineStepBase) -> bool:
     is_of_images = type(step).declare_images is not PipelineStepBase.declare_images
     from ..processing_steps.image.image_decoders import ImageDecoder  # not every pipeline has images
 
-    return is_of_images and not isinstance(step, ImageDecoder)
+    return is_of_images and step.changes_images and not isinstance(step, ImageDecoder)
 
 
 class _Prepared(NamedTuple):

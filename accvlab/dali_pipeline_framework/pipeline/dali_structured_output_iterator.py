@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvidia.dali.pipeline import Pipeline
 
+from ..checks import choice
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
@@ -133,6 +134,10 @@ class DALIStructuredOutputIterator:
         elif stack_arrays:
             raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
         else:
+            from .output_conversion import fields_as_lists
+
+            choice(output_type, "output_type", ("numpy", "torch"))  # not used, but no mistake may pass
+            fields_as_lists(ragged, self._format)
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
             self._structured.attach_iterator()

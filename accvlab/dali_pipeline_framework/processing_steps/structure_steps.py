@@ -51,6 +51,8 @@ class TensorSizeAdder(FieldStep):
         ('image', 'image_hw')
     """
 
+    changes_images = False
+
     _what, _plural = "a tensor", "tensors"
     _dtypes = None
 
@@ -107,6 +109,8 @@ class AxesLayoutSetter(PixelStep):
         AxesLayoutSetter("image", "HWC")           # images that a provider delivers as arrays
         AxesLayoutSetter(["clip", "depth"], "FHWC")
     """
+
+    changes_images = False
 
     _what, _plural = "axes", "fields to set the layout of"
     _dtypes = None

@@ -211,7 +211,8 @@ class RandomAccessSampler(SamplerBase):
                 )
         if last_batch is not None:
             changed._last_batch = check_last_batch(last_batch)
-            if changed._last_batch != self._last_batch and not self.supports_last_batch and self.is_epoch_based:
+            is_unsupported = changed._last_batch != self._last_batch and not self.supports_last_batch
+            if is_unsupported and (self._total_batch_size is None or self.is_epoch_based):
                 raise SettingError(
                     f"{type(self).__name__} was created with last_batch={self._last_batch!r}, and does not say "
                     f"that it supports another policy; requested: {last_batch!r}. Create it with that one, or set "

@@ -226,13 +226,18 @@ class FrameReader:
             place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))
             if place == index.num_frames or index.pts[place] != frame.pts:
                 continue
-            self.next_frame = place + 1
+            expected, self.next_frame = self.next_frame, place + 1
             if place > number:
                 break
             if place < self._valid_from:
                 continue
             # Frames up to the next key frame can refer to a damaged one.
-            self._damaged = place if frame.is_corrupt else None if frame.key_frame else self._damaged
+            if frame.is_corrupt:
+                self._damaged = place
+            elif frame.key_frame:
+                self._damaged = None
+            elif self._valid_from <= expected < place and self._damaged is None:
+                self._damaged = expected  # the decoder has dropped it
             if self._damaged is None:
                 self._kept[place] = frame
             if place == number:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 import attrs
-import numpy as np
 from attrs.validators import optional
 from nvidia.dali import types
 
@@ -72,7 +71,8 @@ def _count_setting(default: int) -> Any:
 def _labels(value: SupportsIndex | Iterable[SupportsIndex] | None) -> tuple[int, ...] | None:
     if value is None:
         return None
-    given = np.atleast_1d(np.asarray(value, object)).tolist()
+    several = checks.elements(value)
+    given = [value] if several is None else several
     advice = "Labels are whole numbers of 32 bits, one per video."
     return tuple(
         checks.whole_number(each, "labels", at_least=-(2**31), at_most=MOST_LABEL, advice=advice) for each in given

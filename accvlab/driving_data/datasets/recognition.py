@@ -43,7 +43,7 @@ def _of_navsim(provider: Any, root: Path, **fields: Any) -> Any:
     folders = {path.name for path in (root / "sensor_blobs" / split).glob("*/*")}
     current = [SceneFilter().num_history_frames - 1]
     sensors = {camera: current for camera in CAMERAS if camera in folders}  # of parts of it, some
-    return provider(root, split, sensors=sensors or None, **settings)
+    return provider(root, split, sensors=fields.get("sensors", sensors or None), **settings)
 
 
 def _of_physical_ai(provider: Any, root: Path, **fields: Any) -> Any:
@@ -77,7 +77,8 @@ def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
 
     Args:
         root: The folder that the provider would be given.
-        **fields: Settings of the fields; the defaults of the provider for those that are left out.
+        **fields: Settings of the fields; the defaults of the provider for those that are left out. ``sensors`` is
+            for NAVSIM, and left out for other data sets.
 
     Raises:
         SettingError: It is not that of a data set that is known here, or holds several.
@@ -86,6 +87,8 @@ def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
     for pattern, module, name, make in KINDS:
         if next(root.glob(pattern), None) is not None:
             provider = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+            if make is not _of_navsim:
+                fields.pop("sensors", None)
             found: DrivingProvider = make(provider, root, **fields)
             return found
     known = ", ".join(dict.fromkeys(name.removesuffix("Provider") for _, _, name, _ in KINDS))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import numpy as np
@@ -55,7 +55,8 @@ def batch_view(
         SettingError: The batch is from another recipe, or has no such sample.
     """
     if not isinstance(settings, Settings):
-        raise SettingError(f"`settings` must be those of a recipe, got {type(settings).__name__}.")
+        known = ", ".join(each.__name__ for each in get_args(Settings))
+        raise SettingError(f"`settings` must be one of {known}, got {type(settings).__name__}.")
     images_key = settings.images_key
     if images_key not in batch or "token" not in batch:
         raise SettingError(

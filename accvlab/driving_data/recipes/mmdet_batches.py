@@ -164,7 +164,7 @@ def _moved(value: Any, device: torch.device | str | None) -> Any:
         return {name: _moved(each, device) for name, each in value.items()}
     if isinstance(value, list):
         return [_moved(each, device) for each in value]
-    return value if device is None else value.to(device, non_blocking=True)
+    return value if device is None or isinstance(value, str) else value.to(device, non_blocking=True)
 
 
 def _meta(batch: Batch, sample: int, images: torch.Tensor, frame: int | None = None) -> Batch:

@@ -109,6 +109,17 @@ def test_what_is_not_there_or_old_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     pretend_gpus(monkeypatch, driver_cuda=11080)
     why = "nvidia-dali-cuda120 needs a driver for CUDA 12, and this one is for 11.8: update it"
     assert why_gpu_is_unusable(0) == why
+    monkeypatch.setattr(nvidia.dali, "__cuda_version__", 13048)
+    monkeypatch.setattr(gpus.platform, "machine", lambda: "x86_64")
+    why = "nvidia-dali-cuda130 needs a driver for CUDA 13, and this one is for {}: update it"
+    for driver, capability, expected in (
+        (11080, (9, 0), why.format("11.8")),
+        (12040, (9, 0), why.format("12.4") + ", or install nvidia-dali-cuda120"),
+        (12040, (11, 0), why.format("12.4")),  # for which DALI for CUDA 12 has no code
+        (12040, (7, 0), "this GPU has 7.0: install nvidia-dali-cuda120 instead"),  # no driver helps
+    ):
+        pretend_gpus(monkeypatch, capability=capability, driver_cuda=driver)
+        assert why_gpu_is_unusable(0).endswith(expected)
 
 
 NOT_LISTED = "The GPUs could not be listed, so none is used: "

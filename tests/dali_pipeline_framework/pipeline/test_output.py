@@ -299,6 +299,10 @@ class TestArguments:
                 {"dali_generic_iterator_class": DALIGenericIterator, "stack_arrays": True},
                 "`stack_arrays` does not go with `dali_generic_iterator_class`",
             ),
+            *(
+                ({"dali_generic_iterator_class": DALIGenericIterator, name: "pad"}, f"`{name}` must be")
+                for name in ("output_type", "ragged")
+            ),
         ],
     )
     def test_wrong_ones_are_refused(self, arguments: dict[str, Any], words: str) -> None:

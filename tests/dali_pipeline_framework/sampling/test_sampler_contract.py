@@ -643,6 +643,10 @@ STREAM = StreamingSequenceSampler([3, 4])
             "created for batches of 2 .* requested: 1",
         ),
         # asked too early, or for what is not there
+        (
+            lambda: BackwardSampler(9).with_settings(last_batch="pad"),
+            "does not say that it supports another policy",
+        ),
         (lambda: SAMPLES.plan_batch(0, 0), "size of the ShuffledSampler is not set.*Give `total_batch_size`"),
         (lambda: ShuffledSampler(3, 4).num_batches(0), r"3 sample\(s\) for 4 slots with last_batch='drop'"),
         (lambda: ShuffledSampler(10, 4).plan_batch(0, 2), "has the batches 0 .. 1, requested: batch 2"),

@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 from support.laws import examples, spread
-from support.videos import B_FRAMES, copy_packets, make_video, read_numbers
+from support.videos import B_FRAMES, copy_packets, make_video, read_numbers, write_images
 from support.windows import video_clips
 from video_kinds import zeroed
 
@@ -74,6 +74,24 @@ class TestZeroedBytes:
                         num_refused += str(error).startswith(named)
                 reader.close()
         assert num_refused > 10
+
+
+@pytest.mark.parametrize("is_seeking", [False, True])
+def test_frames_after_one_that_the_decoder_drops_in_silence_are_refused(tmp_path: Path, is_seeking: bool) -> None:
+    grays = [np.full((64, 96, 3), 8 * number, np.uint8) for number in range(30)]
+    path = write_images(tmp_path / "a.mp4", grays, options={"x264-params": "keyint=10:bframes=0"})
+    with av.open(str(path)) as container:
+        begin, size = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size][13]
+    content = np.fromfile(path, np.uint8)
+    content[begin + 5 : begin + size] ^= 0xFF
+    content.tofile(tmp_path / "broken.mp4")
+    reader = FrameReader(tmp_path / "broken.mp4", index_video(tmp_path / "broken.mp4"))
+    for number in (12, 14, 13, 19, 20, 15) if is_seeking else (12, 13, 14, 15, 19, 20):
+        if 13 <= number < 20:
+            with pytest.raises(VideoError, match=f"Frame {number} of the video"):
+                reader.frames([number])
+        else:
+            assert abs(int(reader.frames([number])[0].mean()) - 8 * number) < 4
 
 
 class TestSizes:

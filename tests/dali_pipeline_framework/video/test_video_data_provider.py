@@ -179,7 +179,9 @@ def test_fields(folder: Path) -> None:
     names = {"image": "picture", "label": "class", "frame_number": "n", "timestamp": "t", "path": "path"}
     names["recording_number"] = "video"
     settings: Any = {f"{field}_name": name for field, name in names.items()}
-    provider = VideoFrameDataProvider(Videos([folder / "b.webm", folder / "c.avi"], labels=[5, 6]), **settings)
+    provider = VideoFrameDataProvider(
+        Videos([folder / "b.webm", folder / "c.avi"], labels=map(int, "56")), **settings
+    )
     assert provider.sample_data_structure.contained_top_level_field_names == (*names.values(),)
     sample = provider.get_data(10)
     assert sample["picture"].shape == (48, 64, 3)

@@ -92,6 +92,7 @@ def test_arguments_of_streampetr(drive: Any) -> None:
     assert arguments["img"][0].shape == (1, 2, 3, *HW)
     assert arguments["lidar2img"][0][0].shape == (2, 4, 4)
     assert arguments["img_metas"][0][0]["scene_token"] == "scene-a"
+    assert as_mmdet({**batch, "weather": ["sun", "rain"]}, "cpu")["weather"] == ["sun", "rain"]
     with pytest.raises(SettingError, match="no batch of StreamPETR"):
         as_mmdet({"image": 1})
 

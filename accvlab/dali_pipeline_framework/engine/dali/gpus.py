@@ -144,17 +144,21 @@ def require_usable_gpu(device_id: int | None, *, uses_torch: bool = False) -> No
 def _why_dali_cannot(facts: GpuFacts, gpu: Capability) -> str:
     cuda = int(str(nvidia.dali.__cuda_version__)[:2])  # 12986 for 12.9.86
     wheel = f"nvidia-dali-cuda{10 * cuda}"
+    versions = sorted({each for each, _ in _COMPILED})
+    code = {each: _COMPILED.get((each, platform.machine()), ()) for each in versions}
+    others = [each for each in versions if each != cuda and code[each] and _runs(code[each], gpu)]
+    compiled = code.get(cuda, ())
+    if compiled and not _runs(compiled, gpu):
+        other = next((f": install nvidia-dali-cuda{10 * each} instead" for each in others), "")
+        known = ", ".join([_version(1000 * major + 10 * minor) for major, minor in compiled])
+        return f"{wheel} has code for the compute capabilities {known}, and this GPU has {gpu[0]}.{gpu[1]}{other}"
     if 0 < facts.driver_cuda < 1000 * cuda:
-        return (
+        why = (
             f"{wheel} needs a driver for CUDA {cuda}, and this one is for {_version(facts.driver_cuda)}: update it"
         )
-    compiled = _COMPILED.get((cuda, platform.machine()), ())
-    if not compiled or _runs(compiled, gpu):
-        return ""
-    others = [10 * each for each, _ in _COMPILED if _runs(_COMPILED[each, platform.machine()], gpu)]
-    other = next((f": install nvidia-dali-cuda{each} instead" for each in others), "")
-    known = ", ".join([_version(1000 * major + 10 * minor) for major, minor in compiled])
-    return f"{wheel} has code for the compute capabilities {known}, and this GPU has {gpu[0]}.{gpu[1]}{other}"
+        fitting = (each for each in others if 1000 * each <= facts.driver_cuda)
+        return why + next((f", or install nvidia-dali-cuda{10 * each}" for each in fitting), "")
+    return ""
 
 
 def _runs(compiled: Sequence[Capability], gpu: Capability) -> bool:

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from ...checks import elements, index_in, setting_error, shown, whole_number
-from ...errors import SettingError
+from ...errors import FileError, SettingError
 from .storage import Storage
 
 _LARGEST_LABEL = 2**31 - 1
@@ -239,9 +240,21 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
             f"No file is found in {storage.shown()}: it must have a folder for each label, with the files in it. "
             f"It has {len(folders)} folder(s), {len(classes)} of them matching `dir_filters`, with {num_seen} "
             f"file(s) in them, none of which matches `file_filters`: {', '.join(file_filter.patterns)}."
+            f"{_advice_for_root(storage, folders, file_filter)}"
         )
     table.notes["classes"] = classes
     return table
+
+
+def _advice_for_root(storage: Storage, folders: Sequence[str], file_filter: NameFilter) -> str:
+    """Name the root to use where it is one level too high: a folder of it has label folders."""
+    with contextlib.suppress(FileError):
+        for folder in folders:
+            for name, is_folder in storage.list_folder(folder, follows_links=False):
+                files = storage.list_folder(f"{folder}/{name}", follows_links=False) if is_folder else ()
+                if any(file_filter.matches(file) for file, is_folder in files if not is_folder):
+                    return f" Use {storage.path(folder)!r} as the root."
+    return ""
 
 
 def read_list_file(storage: Storage, list_name: str) -> FileTable:

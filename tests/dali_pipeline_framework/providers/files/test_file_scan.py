@@ -279,6 +279,9 @@ class TestNothingFound:
             FileDataProvider(tmp_path / "texts")
         with pytest.raises(SettingError, match=counts.format(2, 0, 0)):
             FileDataProvider(tmp_path / "texts", dir_filters="c*")
+        make_tree(tmp_path / "above", ["empty/x.txt", "train/cat/1.txt", "train/dog/2.jpg"])
+        with pytest.raises(SettingError, match=r"Use '.*/above/train' as the root\.$"):
+            FileDataProvider(tmp_path / "above")
 
     def test_missing_and_unreadable_roots(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
