@@ -375,8 +375,8 @@ class PipelineStepBase(ABC):
             claims so wrongly. A class that derives from such a step and works otherwise sets it to False.
         run: Where the step runs as a whole: in the ``"workers"``, in the ``"graph"``, or ``"auto"`` to let the
             chain decide, divided or not.
-        image_tolerance: Largest difference of a pixel between graph and arrays, as a share of the range of the
-            image (from black to white). Everything else is the same in both.
+        image_tolerance: Largest difference of a pixel between graph and arrays on a CPU, as a share of the range
+            of the image (from black to white). Everything else is the same in both.
         array_form_needs: Packages that the array form imports.
         prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
         changes_images: Whether the step may change images, unless `declare_images` says which.
@@ -424,7 +424,7 @@ class PipelineStepBase(ABC):
         """Get the same step, to run in ``"workers"``, in ``"graph"``, or where the chain decides (``"auto"``).
 
         Raises:
-            SettingError: ``run`` is something else, or the step has no such form.
+            SettingError: ``run`` is something else. Loader and definition refuse a step without this form.
         """
         changed = copy.copy(self)
         changed.run = choice(run, "run", RUN_CHOICES)
@@ -531,8 +531,8 @@ class PipelineStepBase(ABC):
         """Get the node of a declared draw in ``_process``: on the CPU, with the numbers of each sample.
 
         In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of the
-        value of the key (the sample, its sequence, ...). Where nobody can supply them (an iterable input; a step
-        called in a bare DALI pipeline), DALI's own generators draw for each sample.
+        value of the key (the sample, its sequence, ...); over an iterable input with draws in the workers, of the
+        position. Where nobody can supply them, DALI's own generators draw for each sample.
 
         Raises:
             SettingError: The step did not declare the draw, or is not being applied.

@@ -101,8 +101,8 @@ class AxesLayoutSetter(PixelStep):
 
     Data, shape and type stay as they are, on the CPU or the GPU; nothing is copied. The layout stays with the
     field to the output of the pipeline. A layout that contradicts a known one (``CHW`` for ``HWC``), or the known
-    number of dimensions, is refused. Otherwise, DALI's operator fails at run time on a sample whose number of axes
-    is not the number of letters.
+    number of dimensions, is refused. Otherwise, a batch fails at run time if the number of axes of a sample is not
+    the number of letters.
 
     Example::
 

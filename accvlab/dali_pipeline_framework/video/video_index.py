@@ -269,12 +269,12 @@ def index_video(
     """Find the frames of a video stream, by reading the container; only the first frame is decoded, for its size.
 
     From a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
-    Other remote videos are read once.
+    Other remote videos are read once, fragmented MP4 twice.
 
     The index has the frames that decoding from the first key frame on gives, without frames that an edit list cuts
     off or that the codec never shows. Files in which FFmpeg cannot find frames by their times are refused, with
-    the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, interlaced MPEG-TS, and packets without
-    times or with equal times.
+    the command that repairs them: AVI of H.264 and MPEG-4, raw streams, MPEG-PS, interlaced MPEG-TS, and packets
+    without times or with equal times.
 
     Args:
         source: Path, URL, bytes, or an open binary file.

@@ -50,6 +50,9 @@ def test_boxes_of_a_range_of_areas_are_kept(data: st.DataObject, dtype: str, box
 
 def test_without_a_range_boxes_of_any_area_are_kept() -> None:
     assert len(applied(BoxAreaFilter("boxes"), {"boxes": np.zeros((2, 4))})["boxes"]) == 2
+    for dtype in ("f4", "f8"):  # limits are of the type of the boxes
+        step = BoxAreaFilter("boxes", area_range=(0.1, 0.1))
+        assert len(applied(step, {"boxes": np.array([[0, 0, 0.1, 1]], dtype)})["boxes"]) == 1
 
 
 @pytest.mark.parametrize("count", [200, 0, 1])

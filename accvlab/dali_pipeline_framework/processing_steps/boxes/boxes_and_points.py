@@ -96,7 +96,7 @@ class BoxAreaFilter(FieldStep):
             width, height = width - boxes[:, 0], height - boxes[:, 1]
         # A product with a factor of 0 instead of `max(..., 0)`, which would hide NaN.
         area = width * height * ((width > 0.0) & (height > 0.0))
-        least, most = (float(np.float32(limit)) for limit in self._area_range)  # as DALI takes them
+        least, most = (area.dtype.type(limit) for limit in self._area_range)
         return (area >= least) & (area <= most)
 
     def _names(self) -> Sequence[Name]:

@@ -34,7 +34,7 @@ class ImageDecoder(PixelStep):
     Input: the bytes of an image file, ``(num_bytes,)`` uint8 (JPEG, PNG, WebP, BMP, TIFF, JPEG 2000, ...). A field
     that is known to hold a decoded image is refused. Output, in the same field: ``(height, width, 3)`` uint8 in
     [0, 255], layout ``HWC``, on the GPU or on the CPU. Gray images get three equal channels, an alpha channel is
-    dropped.
+    dropped (of TIFF only in the graph; on arrays, such a file is an error).
 
     A group of this name that holds the encoded frames of a window (`Windows`) becomes a field
     ``(T, height, width, 3)``, layout ``FHWC``. The frames of a window must have the same size. With a GPU, the
