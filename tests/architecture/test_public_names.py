@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import inspect
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any, get_origin
 import pytest
 
 import accvlab.dali_pipeline_framework as framework
+from accvlab.dali_pipeline_framework.errors import UnknownArgumentError
 
 ROOT = Path(framework.__file__).parents[1]
 STUBS = {
@@ -84,8 +87,27 @@ def test_only_what_is_defined_here_is_exported(package: str) -> None:
         )
 
 
-def test_functions_are_documented() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_steps_samplers_and_providers_are_at_the_front_door_and_explain_unknown_arguments(package: str) -> None:
+    bases = framework.PipelineStepBase, framework.DataProvider, framework.inputs.SamplerBase
+    for name, value in star_import(package).items():
+        if inspect.isclass(value) and issubclass(value, bases) and not inspect.isabstract(value):
+            assert name in framework.__all__ or package.startswith("accvlab.driving_data"), name
+            with pytest.raises(UnknownArgumentError):
+                value(no_such_argument=1)
+
+
+def test_functions_and_classes_are_documented() -> None:
     pages = "".join(page.read_text() for page in (Path(__file__).parents[2] / "docs").rglob("*.md"))
+    bases = framework.PipelineStepBase, framework.DataProvider, framework.inputs.SamplerBase
+    classes = {
+        name
+        for package in PACKAGES
+        for name, value in star_import(package).items()
+        if name in framework.__all__ or (inspect.isclass(value) and issubclass(value, bases))
+    }
+    listed = {*re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)$", pages, re.M)}
+    assert {name for name in classes if name[0].isupper()} - listed == set(), "give them a page in docs"
     undocumented = {
         name
         for package in PACKAGES

@@ -5,28 +5,25 @@ Run this file to write it into the page.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.errors import FormatError
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
-from accvlab.dali_pipeline_framework.processing_steps import (
-    AffineTransformer,
-    GridMasker,
-    HorizontalFlipper,
+from accvlab.dali_pipeline_framework import (
     ImageDecoder,
     ImageMeanStdDevNormalizer,
     ImageRange01Normalizer,
-    ImageResizeCropFlipper,
     ImageResizer,
-    ImageToTileSizePadder,
-    PhotoMetricDistorter,
     PipelineStepBase,
-    TensorSizeAdder,
 )
+from accvlab.dali_pipeline_framework.errors import FormatError
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
 from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where this is run as a script
+from support.public_steps import PUBLIC_STEPS, STEPS_ON_IMAGES, StepCase
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "dali_pipeline_framework" / "chains.md"
 BEGIN, END = "<!-- step orders: written by tests/docs/step_order_table.py -->", "<!-- end of step orders -->"
@@ -39,39 +36,31 @@ _BEFORE: dict[str, list[PipelineStepBase]] = {
     "MeanStdDev": [ImageDecoder("image", False), ImageMeanStdDevNormalizer("image", 120.0, 60.0)],
     "MeanStdDev to CHW": [ImageDecoder("image", False), _TO_CHW],
 }
-_STRETCH = AffineTransformer.ResizingMode.STRETCH
-STEPS: dict[str, PipelineStepBase] = {
-    "ImageDecoder": ImageDecoder("image", False),
-    "ImageResizer, ImageResizeCropFlipper with `is_encoded`": ImageResizer(
-        "image", output_hw=[4, 6], is_encoded=True
-    ),
-    "ImageResizer": ImageResizer("image", output_hw=[4, 6]),
-    "ImageResizeCropFlipper": ImageResizeCropFlipper("image", output_hw=[4, 6], scale_range=(0.5, 1.0)),
-    "AffineTransformer": AffineTransformer([4, 6], _STRETCH, None, "image"),
-    "HorizontalFlipper": HorizontalFlipper("image"),
-    "PhotoMetricDistorter": PhotoMetricDistorter("image", [-0.1, 0.1], [-9, 9], [0.5, 1.5], [0.5, 1.5]),
-    "GridMasker": GridMasker("image"),
-    "ImageRange01Normalizer": ImageRange01Normalizer("image"),
-    "ImageMeanStdDevNormalizer": ImageMeanStdDevNormalizer("image", 0.0, 1.0),
-    "ImageToTileSizePadder": ImageToTileSizePadder("image", 32),
-    "TensorSizeAdder": TensorSizeAdder("image", "_hw"),
+_RESIZED = StepCase(ImageResizer("image", output_hw=[4, 6], is_encoded=True), PUBLIC_STEPS["GridMasker"].samples)
+CASES = {
+    "ImageDecoder": PUBLIC_STEPS["ImageDecoder"],
+    "ImageResizer, ImageResizeCropFlipper with `is_encoded`": _RESIZED,
+    **{name: PUBLIC_STEPS[name] for name in sorted(STEPS_ON_IMAGES - {"AxesLayoutSetter", "VideoDecoder"})},
 }
 
 
 def table() -> str:
     """Return the table in Markdown."""
     rows = [["", *_BEFORE], ["---"] * (1 + len(_BEFORE))]
-    for name, step in STEPS.items():
-        rows.append([name, *(_outcome([*before, step]) for before in _BEFORE.values())])
+    for name, case in CASES.items():
+        rows.append([name, *(_outcome(steps, case) for steps in _BEFORE.values())])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _outcome(steps: list[PipelineStepBase]) -> str:
+def _outcome(steps: list[PipelineStepBase], case: StepCase) -> str:
     blueprint = SampleDataGroup()
-    blueprint.add_data_field("image", types.DALIDataType.UINT8, content=ImageContent(is_encoded=True))
+    for (name,), leaf in case.samples[0].format.leaves.items():
+        is_image = name == "image"
+        content = ImageContent(is_encoded=True) if is_image else ImageContent()
+        blueprint.add_data_field(name, types.DALIDataType.UINT8 if is_image else leaf.dtype, content=content)
     try:
-        before = chain_format(blueprint, steps[:-1]).format.at(("image",))
-        after = chain_format(blueprint, steps).format.at(("image",))
+        before = chain_format(blueprint, steps).format.at(("image",))
+        after = chain_format(blueprint, [*steps, case.step]).format.at(("image",))
     except FormatError:
         return "refused"
     assert isinstance(before, LeafFormat)

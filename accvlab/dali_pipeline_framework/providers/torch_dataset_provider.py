@@ -20,6 +20,7 @@ from ..errors import FieldValueError, SettingError, text_of
 from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.names import Name, format_path, format_paths
+from ..unknown_arguments import explains_unknown_arguments
 from .data_provider import BlueprintProvider
 
 _DT = types.DALIDataType
@@ -70,6 +71,7 @@ class TorchDatasetProvider(BlueprintProvider):
         name   STRING 'a'
     """
 
+    @explains_unknown_arguments
     def __init__(
         self, dataset: Any, *, names: Sequence[Name] | None = None, blueprint: SampleDataGroup | None = None
     ) -> None:

@@ -19,6 +19,7 @@ from ..sample_data.conversion import FieldValue
 from ..sample_data.formats import describe_difference
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.last_batch import checked_lengths
+from ..unknown_arguments import explains_unknown_arguments
 from .data_provider import (
     DataProvider,
     EncodedClipValue,
@@ -81,6 +82,7 @@ class ConcatDataProvider(DataProvider):
         (9, (1, 1), 'night 1')
     """
 
+    @explains_unknown_arguments
     def __init__(self, providers: Sequence[DataProvider]) -> None:
         """Join the providers. Their numbers of samples and their blueprints are read once, here.
 

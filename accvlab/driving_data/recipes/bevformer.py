@@ -265,6 +265,7 @@ class BEVFormerQueues(FrameQueues):
     Each frame of a queue is loaded once. Images of all frames are one array, the oldest frame first.
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         provider: DataProvider,

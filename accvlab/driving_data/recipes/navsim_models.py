@@ -467,6 +467,7 @@ class EgoStatusSamples(FrameQueues):
 
     _provider: NavsimProvider
 
+    @explains_unknown_arguments
     def __init__(
         self, provider: NavsimProvider, settings: EgoStatusSettings, extra_fields: Sequence[str] = ()
     ) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, checks
 from accvlab.dali_pipeline_framework.extension import Description, checked_lengths
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets.driving.array_types import Int64
 
@@ -56,6 +57,7 @@ class SceneSampler(RandomAccessSampler):
 
     has_slots = True
 
+    @explains_unknown_arguments
     def __init__(self, sequence_lengths: Sequence[int], total_batch_size: int | None = None) -> None:
         """Create the sampler.
 

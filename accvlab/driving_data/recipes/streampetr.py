@@ -24,6 +24,7 @@ from accvlab.dali_pipeline_framework import (
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Array, Float64, Int64
@@ -101,6 +102,7 @@ class QueueProvider(FrameQueues):
     epoch.
     """
 
+    @explains_unknown_arguments
     def __init__(
         self, provider: DrivingProvider, length: int, *, num_random_frames: int = 0, seed: int = 0
     ) -> None:

@@ -188,6 +188,8 @@ def test_steps_of_pixels_take_no_files_and_what_is_unknown(step: PipelineStepBas
             f"step 2 ({here}): image: must have the layout HWC (clips: FHWC), but has CHW. "
             f"Put {here} before the step that changes it"
         )
+    else:
+        assert content_after(IMAGE, TO_CHW, step).layout == "CHW", "add it to `OF_HWC`"
 
 
 KNOWN: list[tuple[Any, list[PipelineStepBase], ImageContent]] = [

@@ -5,12 +5,14 @@ Where there is no GPU, it is tested that the graphs have operators that exist th
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali.pipeline import Pipeline, pipeline_def
+from support import gpu_cases
 from support.array_samples import sample_of
 from support.arrays import DT, gradient
 from support.gpu_definitions import checked_by_dali
@@ -90,8 +92,12 @@ def test_dali_accepts_the_graph_for_a_gpu(name: str) -> None:
     assert refused == {}
 
 
-# Of other steps on images, pixels differ by roundings: see below.
+# Of other steps on images, pixels differ by roundings: `test_loaders_on_gpu.py` compares loaders with them.
 ROUNDED = STEPS_ON_IMAGES - {"AxesLayoutSetter", "HorizontalFlipper", "TensorSizeAdder"}
+
+
+def test_rounded_steps_are_compared_in_a_loader() -> None:
+    assert {name for name in ROUNDED if f"{name}(" not in inspect.getsource(gpu_cases)} == set()
 
 
 @pytest.mark.gpu

@@ -97,7 +97,7 @@ class BoxAreaFilter(FieldStep):
         # A product with a factor of 0 instead of `max(..., 0)`, which would hide NaN.
         area = width * height * ((width > 0.0) & (height > 0.0))
         least, most = (area.dtype.type(limit) for limit in self._area_range)
-        return (area >= least) & (area <= most)
+        return np.asarray((area >= least) & (area <= most))
 
     def _names(self) -> Sequence[Name]:
         return self._box_names
