@@ -531,8 +531,8 @@ class PipelineStepBase(ABC):
         """Get the node of a declared draw in ``_process``: on the CPU, with the numbers of each sample.
 
         In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of the
-        value of the key (the sample, its sequence, ...); over an iterable input with draws in the workers, of the
-        position. Where nobody can supply them, DALI's own generators draw for each sample.
+        value of the key (the sample, its sequence, ...). An iterable input has a position in place of the key, if
+        steps draw in the workers. Without key and position, DALI's own generators draw for each sample.
 
         Raises:
             SettingError: The step did not declare the draw, or is not being applied.
