@@ -223,7 +223,8 @@ class StateError(FrameworkError, ValueError):
     """The state of a loader cannot be used: it is damaged, or belongs to other data or another order.
 
     Attributes:
-        differences: The differences, one line each; empty if the state cannot be read at all.
+        differences: The differences, one line each; empty if the state cannot be read, or if only the number of
+            batches, the batch size or the number of shards does not fit.
     """
 
     differences: tuple[str, ...] = ()

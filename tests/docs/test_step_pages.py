@@ -16,17 +16,9 @@ from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.driving_data import steps
 
 FOLDER = ROOT / "docs" / "_static" / "steps"
-WITHOUT_PICTURE = {  # they change no picture
-    "axes_layout_setter",
-    "index",
-    "library_steps",
-    "map_step",
-    "pipeline_step_base",
-    "points_padder",
-    "tensor_size_adder",
-    "unneeded_fields_remover",
-    "video_decoder",
-}
+# They change no picture.
+WITHOUT_PICTURE = {"axes_layout_setter", "index", "library_steps", "map_step", "pipeline_step_base"}
+WITHOUT_PICTURE |= {"points_padder", "tensor_size_adder", "unneeded_fields_remover", "video_decoder"}
 # One each of pixels, of the image plane, and of space: enough to see that scene, steps and drawing are the same.
 REMADE = ("photo_metric_distorter", "affine_transformer", "bev_bboxes_transformer_3d")
 

@@ -87,7 +87,7 @@ class SamplePlace(NamedTuple):
     """Place of a sample in the order: epoch, batch and slot, with the sample that is delivered there.
 
     Attributes:
-        epoch: Epoch, from 0.
+        epoch: Epoch, from 0. With an endless sampler always 0, also with ``steps_per_epoch``.
         batch: Batch in the epoch, from 0.
         slot: Slot of the global batch (all shards together), from 0.
         sample_index: Index of the sample in the data set.

@@ -60,14 +60,13 @@ class FaultPolicy:
             a batch again that failed through no fault of a sample. The loop continues with exactly the batch that
             was due. Workers that are lost together count once. A sample that has ended two workers counts as
             failed.
-            None: 0 for worker processes, no limit for actors of a Ray cluster, which may lose machines at any
-            time.
+            None: 0; but actors of a Ray cluster, which may lose machines at any time, are replaced without limit.
         blocked_after: Seconds after which a worker that is busy with one sample counts as hung, and is killed. The
             limit holds for its set-up as well: for unpickling the input or the steps, for ``worker_init_fn``, and
-            for each imported module. None: never.
+            for each imported module (at least 300 s for interpreter and main script). None: never.
         checks_images: Whether workers check image files for damage before the graph decodes them. DALI decodes
-            JPEG files with damaged data without an error; steps that decode in the workers always raise one. The
-            check takes about half as long as decoding on the CPU, and needs the extra ``cpu``.
+            JPEG files with changed bytes without an error; decoders in the workers, and this check, notice most
+            changes. The check takes about half as long as decoding on the CPU, and needs the extra ``cpu``.
         stacks_after: Seconds of waiting for a batch after which the stacks of all workers and the state of the
             queues are logged. None: never.
 
@@ -280,7 +279,7 @@ class FailedSample:
             the others of its batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
         outcome: How it was handled, e.g. ``"sample 7 in its place"``.
         file: Where it comes from, as far as the provider knows (`DataProvider.describe_sample`).
-        epoch: Epoch in which the failure was noticed first.
+        epoch: Epoch in which the failure was noticed first; always 0 with an endless sampler.
         batch: Batch of the epoch.
         slot: Its place in the batch of this shard, from 0; not the slot in the total batch.
         substitute: Index of the sample that was delivered in its place; None if there was none.

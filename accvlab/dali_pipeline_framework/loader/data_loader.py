@@ -76,7 +76,7 @@ class SettableLoaderSampler(LoaderSampler):
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
-        If the loader has loaded a state whose epoch is later than this one, the call has no effect. The reason: a
+        If a state of a later epoch was loaded, and no batch has come since, the call has no effect. The reason: a
         framework that combines loaders of different lengths counts fewer epochs than the shorter loader has run,
         and its count would set that loader back.
         """
@@ -146,9 +146,10 @@ class DataLoader(TorchInterface):
             (`ShuffledSampler`). False or None: the order of the data provider (`SequentialSampler`).
         sampler: Any other order of the samples of a data provider; not together with ``shuffle``. A sampler of
             this package, a function, or a sampler of PyTorch; see below.
-        run: Where steps run. ``"workers"``: all steps run in the workers, on arrays. ``"graph"``: steps run in the
-            graph where they change pixels, and in the workers otherwise. ``"auto"``: with a GPU, as ``"graph"``;
-            without one, as ``"workers"`` or ``"graph"``, whichever costs less (see `PipelineDefinition`).
+        run: Where steps run. ``"workers"``: in the workers, on arrays, up to the first step that works in a graph
+            only. ``"graph"``: steps run in the graph where they change pixels, and in the workers otherwise.
+            ``"auto"``: with a GPU, as ``"graph"``; without one, as ``"workers"`` or ``"graph"``, whichever costs
+            less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: one for each core that
             this rank can use, at most 8. An iterable has at most 1. The number does not change the batches.
         num_threads: Threads of the pipeline. None: the usable cores divided by the ranks on this machine; with a
@@ -198,12 +199,15 @@ class DataLoader(TorchInterface):
         FormatError: The steps do not fit the data.
         DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
             does not support the GPU.
+        QuarantineError: ``exclude`` or ``quarantine`` of the policy cannot be used.
+        NotSupportedError: Actors of Ray cannot load an iterable.
 
     **A function or a sampler of PyTorch**, given as ``sampler``, runs in this process: when the loader is created
-    (functions only), when a loop begins, and when a state from the middle of an epoch is saved or loaded, to check
-    that the order can be repeated. A function takes the epoch and returns its sample indices, which the loader
-    divides among shards. For a sampler of PyTorch, the loader calls ``set_epoch``, if it has this method, and then
-    iterates over the sampler, which returns the indices of its own rank.
+    (functions only), when a loop begins, when ``len`` or a sampler of the loader needs a later epoch, and when a
+    state from the middle of an epoch is saved or loaded, to check that the order can be repeated. A function takes
+    the epoch and returns its sample indices, which the loader divides among shards. For a sampler of PyTorch, the
+    loader calls ``set_epoch``, if it has this method, and then iterates over the sampler, which returns the
+    indices of its own rank.
 
     **Epochs.** Each ``for`` loop is one epoch. After a ``break``, the next loop starts the next epoch, or the one
     given to `set_epoch`; batches of the abandoned epoch that were loaded ahead are discarded.
@@ -463,7 +467,7 @@ class DataLoader(TorchInterface):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Format of the batches: a `SampleDataGroup` with all fields and without values."""
+        """Format of the samples in a batch, before ``stack_arrays``: all fields, without values."""
         return self._run.pipeline.output_blueprint
 
     @property

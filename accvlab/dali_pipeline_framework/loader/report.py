@@ -155,9 +155,9 @@ class LoaderReport:
     def bottleneck(self) -> str:
         """Name of the part that limits the rate; ``""`` without batches.
 
-        ``"loop"``: the training loop, which hardly waits. ``"loading"``, ``"graph"``: the loop waits for it most
-        of the time. ``"handing over"``, ``"conversion"``, ``"post_process_func"``: the longest stage of ``next``
-        in the process of the loop.
+        ``"loop"``: the training loop, which waits for less than 10 % of its time. Otherwise the longest stage of
+        ``next``: ``"loading"`` or ``"graph"``, for which the loop waits; or ``"handing over"``, ``"conversion"``,
+        ``"post_process_func"``, in the process of the loop.
         """
         if self.wait_share < _HIDDEN_BELOW:
             return "loop" if self.num_batches else ""

@@ -13,7 +13,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice
 from ..engine.structured_pipeline import StructuredPipeline
-from ..errors import ClosedError, SettingError
+from ..errors import ClosedError, OutputError, SettingError, error_that_is_also
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import nested_dictionary
 from ..sources.input_adapter import InputAdapter
@@ -289,7 +289,8 @@ class DALIStructuredOutputIterator:
         try:
             return post_process(batch)
         except StopIteration as error:  # passed on, it would end the epoch silently
-            raise RuntimeError("`post_process_func` raised StopIteration") from error
+            rule = "`post_process_func` raised StopIteration"
+            raise error_that_is_also(OutputError, [RuntimeError], rule) from error
 
     def _filled(self, values: Sequence[object]) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()

@@ -69,12 +69,13 @@ class PipelineDefinition:
             data_loading_callable_iterable: The input: a callable or an iterable that workers load, or a native
                 reader (`ReaderInput`).
             preprocess_functors: The processing steps, in order. None entries are left out.
-            check_data_format: Whether the types of the first batch are compared with the declared format.
+            check_data_format: Whether the types of the first batch (of native readers: of each) are compared with
+                the declared format.
             use_parallel_external_source: Whether the input runs in worker processes.
             prefetch_queue_depth: Batches that the workers load ahead, at least one per worker. A deeper queue
                 evens out varying loading times, and takes memory for each batch.
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
-                pipeline is made.
+                pipeline is made or the output format is requested.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
                 since 2.3 does not need it. With True and no selection, all output fields are copied.
             passthrough_copy_field_names: Selects fields to copy by name; may name fields that a step removes.

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import instance, listed, setting_error, shown
+from ..checks import field_names, instance, listed, setting_error, shown
 from ..draws.keyed_draws import kept_global_generators, seed_by_sample
-from ..errors import FieldValueError, SettingError, text_of
+from ..errors import DuplicateFieldError, FieldValueError, SettingError, text_of
 from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.names import Name, format_path, format_paths
@@ -94,7 +94,9 @@ class TorchDatasetProvider(BlueprintProvider):
         if len(dataset) < 1:
             raise SettingError(f"The data set is empty: the length of {type(dataset).__name__} is {len(dataset)}.")
         self._dataset = dataset
-        self._names = None if names is None else tuple(names)
+        self._names = None if names is None else field_names(names, "names")
+        if self._names and len({*self._names}) < len(self._names):
+            raise DuplicateFieldError(f"`names` must be different, got {shown(names)}.")
         self._is_found = blueprint is None
         if blueprint is None:
             with kept_global_generators():

@@ -122,7 +122,8 @@ class Windows(BlueprintProvider):
 
     **Edges.** With ``edges="drop"``, moments without a full window are not samples; a sequence that loses moments
     in its middle becomes two. With ``edges="repeat"`` all moments are samples: an offset before the first or after
-    the last frame of the sequence gets this first or last frame, and is True in the mask of the field.
+    the last frame of the sequence gets this first or last frame, and is True in the mask of the field (in seconds,
+    if it is farther from this frame than the tolerance).
 
     **In seconds**, ``take="nearest"`` takes the frame nearest to each time (of two the earlier), ``"last"`` the
     last one not after it; the frame must be within ``tolerance_s``. Fields with times of their own, such as
@@ -174,8 +175,8 @@ class Windows(BlueprintProvider):
             edges: Handling of the ends of a sequence, ``"drop"`` or ``"repeat"``.
             take: Choice of the frame for an offset in seconds, ``"nearest"`` or ``"last"``.
             tolerance_s: In seconds, how far a frame may be from its time, at least 0. None: 0.1 ms where frames
-                are equally spaced; otherwise half the median interval, or with ``take="last"`` 1.5 times the
-                median interval.
+                are equally spaced and a field has the times of the samples; otherwise half the median interval, or
+                with ``take="last"`` 1.5 times the median interval.
             times_s: In seconds, ``(N,)`` times of the frames, ascending in each sequence, in place of the times of
                 the provider; ``np.arange(N) / 10`` for equally spaced frames.
             listed: Fields whose shape differs between frames: each frame becomes its own field (``boxes[0]``,
@@ -198,6 +199,7 @@ class Windows(BlueprintProvider):
         self._bounds = _bounds(data_provider, check_number_of_samples(data_provider))  # (S + 1,)
         format = blueprint_of(data_provider).format
         self.windows: Offsets = offsets_by_path(windows, self.unit, format)
+        self._has_times = times_s is not None
         self._windows = self._made(times_s, tolerance_s)
         self._videos = videos_of(self.windows, format)
         taken = {*self.windows, *map(numbers_path, self._videos)}
@@ -497,9 +499,9 @@ class Windows(BlueprintProvider):
         return np.diff(np.append(self._firsts, len(self.rows)))
 
     def frame_times_s(self, path: FieldPath = ()) -> Float64Array | None:
-        """Get the times of the samples, or the times of a field at the moments."""
-        if not path and self.unit == "s":
-            return self._moments.values[self.rows]
+        """Get the times of the samples, or the times of a field at the moments (with ``times_s``, it has none)."""
+        if self.unit == "s" and (self._has_times or not path):
+            return None if path else self._moments.values[self.rows]
         times_s = self.data_provider.frame_times_s(path)
         return None if times_s is None else times_s[self.rows]
 

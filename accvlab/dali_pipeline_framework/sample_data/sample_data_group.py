@@ -615,7 +615,7 @@ class SampleDataGroup:
         return printing.tree_text(self, with_details=True)
 
     def get_string_no_details(self) -> str:
-        """Return the text of ``str(self)`` with names and types only."""
+        """Return the text of ``str(self)`` with names, types and known contents only."""
         return printing.tree_text(self, with_details=False)
 
     def _position(self, name: Name, prefix: FieldPath = (), advice: str = "") -> int:

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import Int64Array, digest
-from ..errors import SettingError
+from ..errors import SettingError, error_that_is_also
 from .arithmetic.last_batch import LastBatch, SampleCounts, uneven_batches, unknown_sample
 from .plans.tracks import PlannedBatch
 from .random_access_sampler import Description, RandomAccessSampler, SamplerBase
@@ -216,7 +216,7 @@ class PlayedSampler(RandomAccessSampler):
         """
         self._table.play(epoch, batch + 1)
         if epoch >= len(self._table.epochs):
-            raise RuntimeError(used_up_message(epoch, self._max_batches))
+            raise error_that_is_also(SettingError, [RuntimeError], used_up_message(epoch, self._max_batches))
         return batch < len(self._batches(epoch))
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:

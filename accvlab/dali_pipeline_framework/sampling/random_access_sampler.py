@@ -302,7 +302,7 @@ class RandomAccessSampler(SamplerBase):
 
     @property
     def is_at_start(self) -> bool:
-        """Whether no batch was requested by `get_next_batch_indices` yet."""
+        """Whether the next batch of `get_next_batch_indices` is the first one."""
         return self._next_position == self._first_position
 
     @property

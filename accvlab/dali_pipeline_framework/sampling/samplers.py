@@ -220,7 +220,7 @@ class StreamingSequenceSampler(PlannedSampler):
       epoch.
     - ``cut_sequences=True``: the shuffled sequences are laid one after the other and cut into ``B`` equal pieces.
       At most one frame per slot is padding, in the last batch. Up to ``B - 1`` sequences are cut: their second
-      part starts with an empty history in the next slot. A sequence longer than such a piece can be in several
+      part starts with an empty history in another slot. A sequence longer than such a piece can be in several
       slots of one batch.
 
     With fewer sequences than slots there is no other way than to cut them; that is logged, and
@@ -258,7 +258,7 @@ class StreamingSequenceSampler(PlannedSampler):
                 sample indices ``[sum(lengths[:s]), sum(lengths[:s + 1]))``.
             total_batch_size: Number of slots, all shards together. None: set later, by the loader.
             seed: Seed of the orders, at least 0.
-            shuffle: Whether the order of the sequences differs between epochs; with weights it always does.
+            shuffle: Whether the order of the sequences differs between epochs; with weights, it must be True.
             cut_sequences: Whether sequences may be cut to make the slots equally long.
             weights: ``(S,)``, one per sequence, to draw the sequences of an epoch by weight. None: each once.
             num_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.

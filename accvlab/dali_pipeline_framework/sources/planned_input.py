@@ -362,7 +362,7 @@ class PlannedInput(CallableBase, ABC):
 
     @property
     def length(self) -> int | None:
-        """Number of batches of the first epoch, or None for an endless sampler."""
+        """Number of batches of the first epoch; None if that is endless, or while there is no batch size."""
         return self.num_batches_in_epoch(0) if self._sampler.has_batch_size else None
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import cast
 
 from ..checks import MOST_IN_BATCH, check_shard, setting_error, whole_number
-from ..errors import SettingError
+from ..errors import SettingError, error_that_is_also
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import FieldValue, SampleDataGroup
@@ -55,8 +55,8 @@ class SamplerInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            sampler: Chooses the samples. One without random access must not have been used before. A sampler need
-                not be derived from `SamplerBase` if it has the four members of that class.
+            sampler: Chooses the samples. It must not have been used before, which is checked where it can be. A
+                sampler need not be derived from `SamplerBase` if it has the four members of that class.
             max_num_iterations: Number of batches, over all epochs, after which the input ends. None: no limit.
             pre_fetch_queue_length: Added to ``max_num_iterations``, for the batches that are prefetched but
                 not delivered.
@@ -92,7 +92,7 @@ class SamplerInputCallable(PlannedInput):
         if self._max_batches is not None:
             left = self._batches_left(epoch)
             if left <= 0:
-                raise RuntimeError(used_up_message(epoch, self._max_batches))
+                raise error_that_is_also(SettingError, [RuntimeError], used_up_message(epoch, self._max_batches))
             if batch >= left:
                 return False
         num_batches = self._sampler.num_batches(epoch)  # not by the base class: once per batch
@@ -181,7 +181,7 @@ class SamplerInputIterable(IterableBase):
         num_samples = check_number_of_samples(data_provider)
         check_sampler_fits(sampler, num_samples)
         self._checker = BatchChecker(type(sampler).__name__, self.shard[1], num_samples)
-        self._is_used = False
+        self._is_used = self._has_delivered = False
 
     def __repr__(self) -> str:
         """Name the data set and the sampler."""
@@ -206,7 +206,7 @@ class SamplerInputIterable(IterableBase):
             StopIteration: The epoch of an epoch-based sampler has ended.
             SettingError: The sampler's batch cannot be dealt evenly to the shards, or an index is wrong.
         """
-        self._is_used = True
+        self._is_used = self._has_delivered = True
         self.current_sample_indices = indices = self._next_indices()
         if not indices:
             raise StopIteration
@@ -233,6 +233,8 @@ class SamplerInputIterable(IterableBase):
         Raises:
             SettingError: The sampler was used already.
         """
+        if self._has_delivered:
+            raise SettingError(f"The {type(self._sampler).__name__} was used already: give the input a new one.")
         shard_id, num_shards = self.shard
         return SamplerInputCallable(self._loader.provider, self._sampler, shard_id=shard_id, num_shards=num_shards)
 

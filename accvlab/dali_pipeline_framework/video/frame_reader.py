@@ -257,7 +257,8 @@ class DecodingStatistics(NamedTuple):
     """Numbers of frames and seeks of the decoders of one process.
 
     Attributes:
-        num_delivered: Frames that samples requested; repeated ones in one sample count once.
+        num_delivered: Frames that were requested; repeated ones in one request (a sample, or windows of a batch)
+            count once.
         num_decoded: Frames that were decoded to deliver these, with frames decoded on the way.
         num_seeks: Number of seeks of all decoders.
         num_opened: How often a video was opened.
@@ -465,5 +466,6 @@ def _indices_of(sources: Sequence[Any], stream: int | None, cache: str | None) -
         raise next((error for error in errors if isinstance(error, SettingError)), errors[0])
     if errors:
         counts = f"{len(errors)} of {len(sources)}"
-        raise VideoError(f"{counts} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}") from errors[0]
+        text = f"{counts} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
+        raise error_that_is_also(VideoError, errors, text) from errors[0]
     return tuple(result for result in results if isinstance(result, VideoIndex))

@@ -465,9 +465,10 @@ class VideoStreamInput(NativeInput):
                 with False, it raises a `NothingFedError`, after which the loop can be started again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. With ``BGR`` and ``GRAY``, videos are always decoded on the
                 CPU.
-            colors: How PyAV's frames are converted on the CPU, see `FrameConverter`.
-            stream: Number of the video stream; None for the one with the largest frames, see `index_video`. Files
-                with several video streams, and streams other than 0, are always decoded on the CPU.
+            colors: How colors are converted, see `FrameConverter`; on a GPU, ``"dali"`` leaves DALI's pixels.
+            stream: Number of the video stream; None for the one with the largest frames, see `index_video`.
+                Streams other than 0, and files with several video streams without ``stream=0``, are decoded on the
+                CPU.
             upright: Whether frames are turned by the angle that their video states, as players do; with True,
                 videos are always decoded on the CPU. None: not turned, with a warning if a video states an angle.
             num_threads: Threads that decode a video on the CPU.
@@ -475,6 +476,8 @@ class VideoStreamInput(NativeInput):
 
         Raises:
             SettingError: An argument breaks a rule, or PyAV is not installed.
+            NameTypeError: A name is no text.
+            DuplicateFieldError: Two fields have the same name.
         """
         self._settings = SequenceSettings(
             last_sequence_policy, image_type, sequence_length, stream, num_threads, colors, upright
@@ -507,6 +510,7 @@ class VideoStreamInput(NativeInput):
             ClosedError: The stream was closed.
             FileError: The file cannot be read.
             VideoError: It is empty, not a video, or incomplete.
+            SettingError: It has no stream of this number.
             FieldValueError: It is of another type.
         """
         source = checked_source(video)

@@ -276,7 +276,8 @@ class KittiOdometryProvider(DrivingProvider):
     Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the reference frame
     (``base``) is the lidar's, and it is the vehicle's too: its axes point as the axes of a vehicle. The world is
     the frame of the lidar at the start of the sequence. (KITTI has the poses of camera 0.) If ``calib.txt`` has no
-    ``Tr``, as in the downloads of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
+    ``Tr``, as in the downloads of images, there is no lidar in any sequence: the base is the vehicle, which is at
+    camera 0 then.
 
     A sequence has as many frames as ``times.txt`` and the poses have lines; each frame needs all requested files.
 

@@ -55,8 +55,8 @@ class AlpamayoSettings(parts.RecipeSettings):
         clip_id               B texts
 
     With ``calibration``, also ``extr`` (B, C, 4, 4) float32, camera to vehicle; ``intr`` (B, C, 14) float32:
-    width, height, center, ``bw_poly`` and ``fw_poly``; ``ego_lwh`` (B, 3) and ``ego_length_offset`` (B,) float32,
-    meters.
+    width, height, center, ``bw_poly`` and ``fw_poly``; ``ego_lwh`` (B, 3) float32, meters, and
+    ``ego_length_offset`` (B,) float32, from the rear axle to the center as a share of the length.
 
     Attributes:
         num_history_steps: Number of places of the vehicle up to t0.

@@ -192,8 +192,9 @@ class BEVFormerSettings(parts.DetectorSettings):
         place                                      ``sample_index`` is ``frame * queue_length + left_out``, see
                                                    `BEVFormerQueues`
 
-    Each frame ends one queue in each epoch, in shuffled order; of the ``queue_length`` frames before it, one is
-    left out, drawn again in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
+    Each frame ends at most one queue in each epoch (a last batch that is not full is dropped), in shuffled order;
+    of the ``queue_length`` frames before it, one is left out, drawn again in each epoch. Colors are distorted for
+    each image (`UnclippedPhotometricDistorter`).
 
     In evaluation there are single frames, without the axis of the queue and without boxes. ``can_bus`` is
     absolute, the model makes the differences; ``prev_bev_exists``, ``(B,)``, is False where a scene begins.

@@ -83,7 +83,8 @@ class BEVFusionSettings(parts.AugmentedSettings):
     For rare classes, use a `WeightedSampler` of `class_balanced_weights` (``CBGSDataset`` in the published code).
 
     Attributes:
-        images: Augmentation of the images, drawn for each (``augment2d``); in evaluation, the mean of each range.
+        images: Augmentation of the images, drawn for each (``augment2d``); in evaluation, the mean factor and
+            bottom crop, in the middle of the width, without mirroring and rotation.
         output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
         num_sweeps: Number of earlier lidar sweeps whose points are added: ``sweeps_num``.
         num_loaded_sweeps: In training, ``num_sweeps`` of this number of newest sweeps are drawn; in evaluation,

@@ -63,8 +63,8 @@ class Detection2DSettings(parts.AugmentedSettings):
         output_hw: Height and width in place of the ones of ``images``; multiples of ``stride``.
         stride: Pixels of the image per pixel of the heatmap.
         classes: Names of the classes, in the order of the heatmaps.
-        max_objects: Largest number of objects of an image, M above: the first ones in the order of the data set
-            are kept.
+        max_objects: M above: rows for the first M 2D boxes of an image, in the order of the data set, also for
+            those left out (``reg_mask`` 0). The heatmap has all objects.
         min_box_size_px: Least width and height of a box in the output; objects with smaller boxes are left out.
         leaves_out_hidden: Whether objects that nearer ones hide are left out.
         distorts_colors: Whether colors are distorted in training (`PhotoMetricDistorter`).

@@ -98,7 +98,8 @@ class ExtraSteps:
 
     Attributes:
         before: The first steps of all, on each frame as the provider delivers it. They may add fields, which
-            ``extra_fields`` passes to the batch. For BEVFormer, they run on samples of `BEVFormerQueues`.
+            ``extra_fields`` passes to the batch. For BEVFormer and EgoStatusMLP, they run on samples of
+            `BEVFormerQueues` and `EgoStatusSamples`.
         after: After the augmentation of the images, before they are normalized: on images of RGB, channels last.
     """
 
@@ -305,9 +306,10 @@ class Recipe:
         """Make the loader for training, or for evaluation.
 
         Batches have the keys that the model takes, see its settings, and ``token``, ``scene`` and ``place``, the
-        position of each sample: ``is_first`` where a scene begins, so that nothing may be carried over;
-        ``is_padding`` for samples that only fill a batch, so that all ranks have the same number of batches, and
-        which are not to be counted; and ``sample_index``, by which the results of all ranks are gathered.
+        position of each sample: ``is_first`` where a scene, or a piece of it, begins, so that nothing may be
+        carried over; ``is_padding`` for samples that only fill a batch, so that all ranks have the same number of
+        batches, and which are not to be counted; and ``sample_index``, by which the results of all ranks are
+        gathered.
 
         In evaluation each frame comes once, without randomness: scene by scene, by time, if the model remembers
         earlier frames, else in the order of the provider.

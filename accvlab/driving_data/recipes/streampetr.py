@@ -94,9 +94,9 @@ class QueueProvider(FrameQueues):
     """Sample ``i`` is the window of frames that ends at frame ``i`` of a `DrivingProvider`, as in StreamPETR.
 
     A window has ``length`` of the last ``length + num_random_frames`` frames: of all but the last one,
-    ``num_random_frames`` are chosen at random and left out. Windows go over the borders of scenes; ``is_first`` of
-    a frame says whether its scene differs from the scene of the frame before. In place of frames before the start
-    of the data set, its first frame is repeated.
+    ``num_random_frames`` are chosen at random and left out. Windows go over the borders of scenes; ``is_first`` is
+    true for the first frame of a window, and where the scene differs from that of the frame before. In place of
+    frames before the start of the data set, its first frame is repeated.
 
     For window ``i``, Python's generator with the seed ``seed + i`` chooses, so the choice is the same in each
     epoch.

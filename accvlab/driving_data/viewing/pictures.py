@@ -117,10 +117,11 @@ def show(
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
 
     Cameras are arranged by their viewing direction, where that is known: ahead in the first row, behind in the
-    second. Boxes are projected by the matrices of the sample: where they miss the objects in the picture, boxes,
-    matrices or times are wrong. A cross marks the front of a box. From above: boxes, their velocities (as the way
-    in one second), lidar points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle
-    was (blue) and will be (green), with a dot each second. Its speed and command are in the title.
+    second (up to three: in one row). Boxes are projected by the matrices of the sample: where they miss the
+    objects in the picture, boxes, matrices or times are wrong. A cross marks the front of a box. From above:
+    boxes, their velocities (as the way in one second), lidar points, map lines; the vehicle is in the middle and
+    looks up. In both: where the vehicle was (blue) and will be (green), with a dot each second. Its speed and
+    command are in the title.
 
     All frames of a clip are shown one below the other, or 16 of them if there are more, with the scene of the last
     frame.

@@ -124,7 +124,7 @@ class ViewFields:
     Without ``cameras``, each group with an ``image`` is a camera; without such groups, the sample is one. In
     samples of LeRobot, each field ``observation.images.<name>`` is a camera.
 
-    The defaults fit `DrivingProvider`, and batches that recipes make of it.
+    The defaults fit `DrivingProvider`, and batches of its samples; `batch_view` is for batches of recipes.
 
     Attributes:
         cameras: Array of groups, one for each camera.
@@ -214,7 +214,7 @@ def scene_view(
         class_names: Names of the categories of boxes.
         image_mean: Mean that was subtracted from the channels of a normalized image.
         image_std: Standard deviation by which the channels were divided. Without mean and deviation, the least
-            value becomes black, the greatest one white.
+            value becomes black and the greatest one white if values are below 0 or above 255.
         windows: The `Windows` of the sample. Their offsets say which frame of a camera is at the moment of the
             boxes; without them, the field ``timestamp`` of the camera is compared, if it has a time for each
             frame.

@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework import (
     TorchDatasetProvider,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.errors import DuplicateFieldError, FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 DT = types.DALIDataType
@@ -124,11 +124,13 @@ def test_names_of_tuples_and_single_values() -> None:
         ([(1, 2)], {}, r"must name the 2 element\(s\) of an item, got none.* names=\['image', 'label'\]\.$"),
         ([(1, 2, 3, 4)], {}, r"names=\['image', 'label', 'boxes', \.\.\.\]\.$"),
         ([(1, 2)], {"names": ["a"]}, r"must name the 2 element\(s\) of an item, got 1"),
+        ([(1, 2)], {"names": 1.5}, "`names` must be a name"),
+        ([(1, 2)], {"names": ["a", "a"]}, "`names` must be different"),
         ([{"a": 1}], {"blueprint": {"a": 1}}, "`blueprint` must be of the class SampleDataGroup"),
     ],
 )
 def test_settings_that_are_refused(dataset: Any, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+    with pytest.raises((SettingError, DuplicateFieldError), match=message):
         TorchDatasetProvider(dataset, **arguments)
 
 

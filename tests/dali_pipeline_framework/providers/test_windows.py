@@ -379,6 +379,9 @@ def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own
     joined = ConcatDataProvider(sources)
     assert joined.frame_times_s().tolist() == [*sources[0].times_s, *sources[1].times_s]
     assert joined.frame_times_s(("state",)) is None
+    own = Windows(joined, {"state": [0]}, unit="s", times_s=np.arange(len(joined)) / 5)
+    assert own.frame_times_s().tolist() == (np.arange(len(joined)) / 5).tolist()
+    assert own.frame_times_s(("cameras", 1, "gain")) is None
     assert joined.frame_times_s(("cameras", 1, "gain")).tolist() == [
         *sources[0].camera_times_s[1],
         *sources[1].times_s,

@@ -164,8 +164,9 @@ class TestSamplerInputCallable:
         assert batch_of(data_input, 6) == [4, 5, 6, 7]
         with pytest.raises(StopIteration):
             batch_of(data_input, 7)
-        with pytest.raises(RuntimeError, match=r"maximum number of iterations is used up.*7 batches"):
+        with pytest.raises(RuntimeError, match=r"maximum number of iterations is used up.*7 batches") as raised:
             batch_of(data_input, 0, 1)
+        assert isinstance(raised.value, SettingError)
 
     def test_the_limit_counts_over_epochs(self) -> None:
         data_input = SamplerInputCallable(IndexProvider(10), EpochSampler(), 3, 0)
@@ -229,6 +230,7 @@ class TestSamplerInputIterable:
         assert not data_input.has_epochs
         first, second = next(iter(data_input)), next(iter(data_input))
         assert [int(value) for value in first[0] + second[0]] == [0, 1, 2, 3, 4, 5, 6, 7]
+        assert_refused(data_input.as_callable, "The EndlessSampler was used already")
         assert data_input.length is None
 
 

@@ -299,6 +299,8 @@ class TestRefused:
         files = [folder / "a.webm", tmp_path / "text.mp4", tmp_path / "none.mp4"]
         with pytest.raises(VideoError, match=r"(?s)2 of 3 videos cannot be used:.*text.mp4.*none.mp4"):
             video_clips(files, 1)
+        with pytest.raises(FileNotFoundError, match="2 of 2 videos cannot be used"):
+            video_clips([tmp_path / "none.mp4", tmp_path / "no.mp4"], 1)
         with pytest.raises(FileNotFoundError, match=r"none\.mp4"):
             video_clips([folder / "a.webm", tmp_path / "none.mp4"], 1)
 

@@ -71,12 +71,14 @@ class Columns:
 
         Raises:
             FileError: It cannot be written.
-            SettingError: The notes cannot be written as JSON.
+            SettingError: The notes cannot be written as JSON, or a column is an array of objects.
         """
         with locked(os.path.abspath(folder)) as is_alone:
             self._write(os.path.abspath(folder), is_alone)
 
     def _write(self, path: str, is_alone: bool) -> None:
+        if objects := [name for name, array in self.arrays.items() if array.dtype.hasobject]:
+            raise SettingError(f"Columns must be arrays of numbers or bytes to be saved; of objects: {objects}.")
         files = {name: f"{name}.{_checksum(array)}.npy" for name, array in self.arrays.items()}
         header = {"version": _VERSION, "kind": self.kind, "notes": self.notes, "columns": files}
         try:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...checks import index_in
-from ...errors import FileError, SettingError
+from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.formats import ENCODED_IMAGE, UNKNOWN_CONTENT
 from ...sample_data.names import Name
@@ -176,11 +176,7 @@ class FileDataProvider(BlueprintProvider):
         data_name, label_name, path_name, index_name = self._field_names
         sample = self.new_sample()
         if data_name is not None:
-            try:
-                sample[data_name] = self._storage.read_bytes(name)
-            except FileError as error:
-                error.args = (f"Sample {operator.index(sample_index)}: {error}",)
-                raise
+            sample[data_name] = self._storage.read_bytes(name)
         if label_name is not None:
             sample[label_name] = np.array([self.file_table.label(sample_index)], np.int32)
         if path_name is not None:

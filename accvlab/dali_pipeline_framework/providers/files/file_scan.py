@@ -66,7 +66,7 @@ class FileTable:
         """
         table, rest = cls(), iter(() if labels is None else labels)
         for name in names:
-            table.add(name, next(rest, None))
+            table._append(name, next(rest, None))
         has_too_few = labels is not None and len(table) != len(table._labels)
         if has_too_few or next(rest, None) is not None:
             counts = f"{len(table)} name(s) and {'fewer' if has_too_few else 'more'} labels"
@@ -75,6 +75,12 @@ class FileTable:
 
     def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
         """Append a name, with its label if the table has labels; for errors see `from_names`."""
+        if len(self) and (label is not None) != bool(self._labels):
+            rule = "Each name of a table has a label, or none has"
+            raise SettingError(f"{rule}, got {name!r} with the label {label} as the name {len(self)}.")
+        self._append(name, label)
+
+    def _append(self, name: FileName, label: SupportsIndex | None) -> None:
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
@@ -88,7 +94,7 @@ class FileTable:
 
     @property
     def labels(self) -> LabelArray | None:
-        """``(N,)`` int32, read-only; None in a table without labels."""
+        """``(N,)`` int32, read-only; None in a table without labels. While the array exists, `add` is an error."""
         if not self._labels:
             return None
         labels = np.frombuffer(self._labels, np.int32)

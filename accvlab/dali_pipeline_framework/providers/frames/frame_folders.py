@@ -342,7 +342,7 @@ class FrameDataProvider(rigs.RigProviderBase):
         Raises:
             FileError: The root is missing, or a folder cannot be read.
             SettingError: There are no frames; no recording has the folder of a camera; or a file name lacks its
-                time stamp, or two have the same one.
+                time stamp, or with ``align="time"`` two of a camera have the same one.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """

@@ -34,7 +34,8 @@ class PlannedBatch:
             can leave it out; same as ``is_padding`` unless given.
 
     Raises:
-        SettingError: A field is not a flat list of its type, or has another number of entries than ``indices``.
+        SettingError: Indices or numbers are not flat lists of whole numbers, or a field has another number of
+            entries than ``indices``.
     """
 
     indices: Int64Array

@@ -28,7 +28,7 @@ class FileReader(ReaderInput):
     operator_name = "readers.file"
 
     def __init__(self, *, data_name: Name = "data", label_name: Name | None = "label", **arguments: Any) -> None:
-        """Set up; paths are checked for pipes and devices, on which DALI would block, and no file is read.
+        """Set up. Paths are checked for pipes and devices, on which DALI would block; lists are read.
 
         Args:
             data_name: Name of the field with the bytes.
@@ -37,8 +37,9 @@ class FileReader(ReaderInput):
 
         Raises:
             SettingError: An argument is unknown; files are not named in exactly one way (``file_root`` alone,
-                ``file_list``, ``files``); a folder or list is missing; or a file is a pipe or the like.
-            FileError: A folder or list cannot be read.
+                ``file_list``, ``files``); a folder, list or named file is missing; or a file is a pipe or the
+                like.
+            FileError: A folder or list cannot be read, or the first named file is a pointer of Git LFS.
         """
         self.fields = (
             ReaderField(data_name, types.DALIDataType.UINT8, ENCODED_IMAGE),

@@ -42,9 +42,9 @@ class RayWorkers:
         num_cpus: CPUs of the cluster that each of them takes.
         address: Address of the cluster, ``HOST:PORT``. None: the cluster to which this process is connected, else
             the address in ``RAY_ADDRESS``, else the cluster on this machine.
-        batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
-            the object store. None: ``prefetch_queue_depth`` of the loader where that is given, else four per
-            actor, or more where batches have few samples.
+        batches_ahead: How many batches are requested ahead at most; fewer where they would take more than
+            ``prefetch_bytes`` of the loader, or half of the object store. None: ``prefetch_queue_depth`` of the
+            loader where that is given, else four per actor, or more where batches have few samples.
         runtime_env: Packages and variables of the actors, as a runtime environment of Ray, e.g.
             ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``. Files are sent only
             if this process connects to the cluster itself, not if it was connected before.

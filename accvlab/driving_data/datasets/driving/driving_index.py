@@ -198,7 +198,7 @@ class Box2dColumns:
         box: ``x1, y1, x2, y2``, pixels.
         center: Projection of the center of the object, pixels.
         depth: Depth of the center.
-        category: Number in ``box2d_categories``.
+        category: Number in ``box2d_categories``, or in ``categories`` if those are empty; -1 for none.
         box_row: Row of the object in the columns of boxes; -1 where unknown.
     """
 

@@ -104,7 +104,7 @@ class DrivingProvider(DataProvider):
         boxes
             centers                  FLOAT (N, 3)
             sizes                    FLOAT (N, 3)      length, width, height
-            yaws                     FLOAT (N,)        in (-pi, pi], angle from x to the length
+            yaws                     FLOAT (N,)        in [-pi, pi], angle from x to the length
             velocities               FLOAT (N, 3)      over ground, m/s; NaN where unknown
             categories               INT32 (N,)        index into `class_names`; -1 for none
             attributes               INT32 (N,)        index into `attribute_names`; -1 for none
@@ -122,8 +122,9 @@ class DrivingProvider(DataProvider):
     Lengths are meters, angles radians. Unless stated otherwise, fields are in the *reference frame*: the lidar's,
     or the vehicle's (x ahead, y to the left, z up). Matrices are named ``target_from_source``.
 
-    Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickled provider holds
-    only the path of the index: each process maps the index, and files are read in the workers.
+    Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickled provider holds only
+    the path of a saved index (another index is copied): each process maps the index, and files are read in the
+    workers.
     """
 
     @explains_unknown_arguments

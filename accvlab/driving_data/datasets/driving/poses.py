@@ -71,7 +71,7 @@ def quaternion_of_yaw(yaw: npt.ArrayLike) -> Float64:
 
 
 def yaw_of_quaternion(quaternion: npt.ArrayLike) -> Float64:
-    """Angles about z, ``(...)``, radians in (-pi, pi]: where the x axis points, seen from above."""
+    """Angles about z, ``(...)``, radians in [-pi, pi]: where the x axis points, seen from above."""
     w, x, y, z = np.moveaxis(np.asarray(quaternion, np.float64), -1, 0)
     return np.asarray(np.arctan2(2 * (x * y + w * z), w * w + x * x - y * y - z * z))
 

@@ -37,8 +37,9 @@ class InfosProvider(DrivingProvider):
 
     Pickles are written by the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
     BEVFusion and mmdetection3d. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before 1.1 and
-    projects built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once, and once
-    more when lidar, 2D boxes or map lines are first requested; its index is kept and mapped by all processes.
+    projects built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once for each
+    combination of the conventions, and of the boxes, lidar, 2D boxes and map lines that are requested; its index
+    is kept and mapped by all processes.
 
     - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are: state it as ``boxes_convention``. It may be
       left out if only ``"l,w,h,yaw"`` is possible: for a ``data_list``, or if vehicles are longer in column 3
@@ -93,9 +94,8 @@ class InfosProvider(DrivingProvider):
                 `DrivingProvider`. With ``boxes=False``, boxes of the pickle are not looked at.
 
         Raises:
-            FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something,
-                has scenes that are interleaved or times that go backwards; or files that it names are not
-                there.
+            FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something, has
+                scenes that are interleaved or times that go backwards; or none of the files of a sensor is there.
             SettingError: The boxes contradict their convention, or it must be stated; the data set lacks requested
                 parts, frames have no image of a camera, or there are no frames.
         """

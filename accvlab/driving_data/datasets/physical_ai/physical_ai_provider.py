@@ -62,8 +62,8 @@ class PhysicalAiProvider(DrivingProvider):
     - The cameras are fisheye cameras: ``intrinsics`` are those around the optical axis. With ``lenses=True``,
       ``lens`` is the whole model.
     - Boxes (``obstacle.offline``) have times of their own: of each track, the box that is nearest in time, at most
-      50 ms away, is moved to the frame by the motion of the vehicle. (The data set does not state which pose of
-      the vehicle a box refers to; here, it is the pose at the time of the box.)
+      50 ms and half the period of its boxes away, is moved to the frame by the motion of the vehicle. (The data
+      set does not state which pose of the vehicle a box refers to; here, it is the pose at the time of the box.)
     - Lidar and radar are not read.
 
     Clips are the valid ones of the split ``"train"``, if the list of clips has these columns. A file that is
@@ -95,8 +95,8 @@ class PhysicalAiProvider(DrivingProvider):
 
         Args:
             root: The folder of the data set, or its URL.
-            chunks: Numbers of the chunks to use, or text such as ``"0-7"`` (without 7). None: those for
-                which the motion of the vehicle exists.
+            chunks: Numbers of the chunks to use, or text such as ``"0-7"`` (without 7). None: those for which the
+                motion of the vehicle exists; of unpacked archives, all that have a video.
             split: Wanted split, by the column ``split`` of the list of clips, if it has one; None for all splits.
             valid_only: Whether invalid clips of the list (``clip_is_valid``) are left out.
             missing: Whether a clip that lacks a file that is needed, such as a video, is an error, or left out.

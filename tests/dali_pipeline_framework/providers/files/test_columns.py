@@ -210,6 +210,8 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
         save(tmp_path / "file")
     with pytest.raises(SettingError, match="must be values that JSON can hold"):
         save(tmp_path / "index", x=object())
+    with pytest.raises(SettingError, match=r"of objects: \['a'\]"):
+        Columns(KIND, {"a": np.array([{}], object)}).save(tmp_path / "index")
 
 
 def test_a_cache_is_a_local_folder() -> None:

@@ -92,15 +92,13 @@ class TestSamples:
 
 
 class TestBadFiles:
-    def test_are_named_with_their_sample(self, root: Path) -> None:
+    def test_are_named(self, root: Path) -> None:
         provider = FileDataProvider(root)
         (root / "dog" / "1.jpg").unlink()
         (root / "dog" / "4.jpg").write_bytes(b"")
-        with pytest.raises(
-            FileNotFoundError, match=r"^Sample 5: The file '.*/dog/1.jpg' cannot be read: there is none"
-        ):
+        with pytest.raises(FileNotFoundError, match=r"^The file '.*/dog/1.jpg' cannot be read: there is none"):
             provider.get_data(5)
-        with pytest.raises(FileError, match=r"^Sample 6: The file '.*/dog/4.jpg' is empty"):
+        with pytest.raises(FileError, match=r"^The file '.*/dog/4.jpg' is empty"):
             provider.get_data(6)
         for index in (-1, 9):
             with pytest.raises(SettingError, match=rf"`sample_index` must be in \[0, 8\], got {index}"):

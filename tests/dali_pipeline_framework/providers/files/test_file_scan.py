@@ -165,7 +165,7 @@ class TestFoldersAgainstNativeReader:
         make(tmp_path / "a" / "l.jpg")
         provider = FileDataProvider(tmp_path)
         assert list(provider.file_table) == ["a/l.jpg", "a/x.jpg"]
-        with pytest.raises(FileError, match=f"Sample 0: The file '.*/a/l.jpg' cannot be read: {reason}"):
+        with pytest.raises(FileError, match=f"^The file '.*/a/l.jpg' cannot be read: {reason}"):
             provider.get_data(0)
         assert provider.get_data(1)["data"].tobytes() == b"a/x.jpg"
 
@@ -356,6 +356,12 @@ class TestTable:
     def test_wrong_labels_are_refused(self, labels: list[Any], message: str) -> None:
         with pytest.raises(SettingError, match=message):
             FileTable.from_names(["a", "b"], labels)
+
+    @pytest.mark.parametrize(("labels", "label"), [([7], None), (None, 7)])
+    def test_a_name_is_added_with_a_label_or_without_as_those_before(self, labels: Any, label: Any) -> None:
+        table = FileTable.from_names(["a"], labels)
+        with pytest.raises(SettingError, match="Each name of a table has a label, or none has"):
+            table.add("b", label)
 
     @pytest.mark.parametrize("name", [5, "\ud800"])
     def test_what_is_no_name_is_refused(self, name: Any) -> None:
