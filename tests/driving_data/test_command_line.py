@@ -290,7 +290,7 @@ def test_recipes_of_the_folder_of_a_data_set(tmp_path, capsys):
 def test_a_recipe_of_navsim_gets_the_sensors_of_its_model(tmp_path, capsys):
     root = made_drive(tmp_path, "navsim")
     assert main(["describe", str(root), "--recipe", "transfuser"]) == 0
-    assert "TransFuser" in capsys.readouterr().out
+    assert "lidar_feature" in capsys.readouterr().out
     assert main(["describe", str(made_drive(tmp_path, "nuscenes")), "--recipe", "transfuser"]) == 1
     assert "TransFuser takes a NavsimProvider, got NuScenesProvider" in capsys.readouterr().err
 

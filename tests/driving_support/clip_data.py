@@ -19,10 +19,6 @@ LEFT_TIMES = FRAME_TIMES[:6] + 5_000  # it ends earlier
 AXES = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
 
 
-def write_parquet(path: Path, columns: dict[str, Any]) -> None:
-    write_files(path.parent, {path.name: columns})
-
-
 def world_from_ego(time_us: float) -> np.ndarray:
     """As the vehicle drives: a curve about z."""
     seconds = time_us / 1e6

@@ -321,8 +321,8 @@ class DataLoader(TorchInterface):
         num_batches = self._run.pipelines.num_batches_here(self.epoch)
         if num_batches is None:
             raise TypeError(
-                "The number of batches per epoch is not known. Pass `steps_per_epoch` for an endless input; let "
-                "another input have the attribute `num_batches_per_epoch`."
+                "The number of batches per epoch is not known. Pass `steps_per_epoch` if the input is endless; "
+                "otherwise, the input needs the attribute `num_batches_per_epoch`."
             )
         return num_batches
 

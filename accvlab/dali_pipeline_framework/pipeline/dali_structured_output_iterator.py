@@ -136,7 +136,7 @@ class DALIStructuredOutputIterator:
         else:
             from .output_conversion import fields_as_lists
 
-            choice(output_type, "output_type", ("numpy", "torch"))  # not used, but no mistake may pass
+            choice(output_type, "output_type", ("numpy", "torch"))  # not used here, but checked
             fields_as_lists(ragged, self._format)
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was

@@ -110,8 +110,6 @@ class AxesLayoutSetter(PixelStep):
         AxesLayoutSetter(["clip", "depth"], "FHWC")
     """
 
-    changes_images = False
-
     _what, _plural = "axes", "fields to set the layout of"
     _dtypes = None
     _needs = UNKNOWN_CONTENT

@@ -93,6 +93,8 @@ class FrameReader:
         except VideoError:
             self._require_unchanged(has_failed=True)
             raise
+        # That of MPEG-4 leaves out frames that are not coded, too.
+        self._drops_damaged = self._decoder.codec_name == "h264"
         self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
         if upright:
             self._converter.quarter_turns = quarter_turns(index)
@@ -236,8 +238,8 @@ class FrameReader:
                 self._damaged = place
             elif frame.key_frame:
                 self._damaged = None
-            elif self._valid_from <= expected < place and self._damaged is None:
-                self._damaged = expected  # the decoder has dropped it
+            elif self._drops_damaged and self._valid_from <= expected < place and self._damaged is None:
+                self._damaged = expected
             if self._damaged is None:
                 self._kept[place] = frame
             if place == number:

@@ -217,6 +217,9 @@ class VideoStreamDecoder:
             # Their decoders would silently deliver frames with errors. (That of H.264 marks such frames, and
             # would fail on frames before a key frame in display order, after a seek to it.)
             context.options = {**context.options, "err_detect": "explode"}
+        elif self.codec_name == "h264":
+            # If the depth of reordering is not stated, its decoder would guess it, and leave out frames.
+            context.options = {**context.options, "strict": "1"}
         self.container_name: str = self._container.format.name
         self.pixel_format: str = context.pix_fmt or ""
         self._colors_of_container = int(context.colorspace), int(context.color_range)

@@ -380,8 +380,9 @@ def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | No
         same_s = float(pts[np.flatnonzero(np.diff(pts) == 0)[0]] * decoder.time_base)
         raise _refusal(decoder, f"two of its packets have the same time, {same_s:.3f} s")
     key_pts, places = np.unique(packets.pts[packets.is_key], return_index=True)
-    # A container without a table is searched for the last packet up to that time of decoding.
-    seek_points = packets.dts[packets.is_key][places] if "mpegts" in decoder.container_name else key_pts
+    # A container without such a table is searched for the last packet up to that time of decoding.
+    is_by_dts = decoder.container_name in ("mpegts", "flv")
+    seek_points = packets.dts[packets.is_key][places] if is_by_dts else key_pts
     if decoder.is_interlaced and "mpegts" in decoder.container_name:
         raise _refusal(decoder, "it is interlaced, so that a packet may be half of a frame")
     frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.stream.average_rate

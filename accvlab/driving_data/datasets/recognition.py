@@ -78,7 +78,7 @@ def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
     Args:
         root: The folder that the provider would be given.
         **fields: Settings of the fields; the defaults of the provider for those that are left out. ``sensors`` is
-            for NAVSIM, and left out for other data sets.
+            passed to `NavsimProvider` only.
 
     Raises:
         SettingError: It is not that of a data set that is known here, or holds several.

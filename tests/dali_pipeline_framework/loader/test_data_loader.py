@@ -287,7 +287,7 @@ class TestAttributes:
         source = NumberCallable()
         with make_loader(source, 3) as loader:
             assert (loader.batch_size, loader.dataset) == (3, source)
-            with pytest.raises(TypeError, match=r"is not known\..*have the attribute `num_batches_per_epoch`"):
+            with pytest.raises(TypeError, match=r"is not known\..*needs the attribute `num_batches_per_epoch`"):
                 len(loader)
 
     @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.operators.array_packages import needed_package
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
-    AxesLayoutSetter,
     CoordinateCropper,
     GridMasker,
     HorizontalFlipper,
@@ -73,7 +72,6 @@ class TestByDefault:
             ),
             ([DECODER, NORMALIZER, FLIPPER], 0, "in the workers, steps would at most decode images"),
             ([DECODER, CHAIN[5]], 2, "there is no GPU; images are at most decoded, which the graph does"),
-            ([DECODER, AxesLayoutSetter("image", "HWC"), NORMALIZER], 0, "steps would at most decode images"),
             ([CROPPER], 1, "there is no GPU; images are at most decoded, which the graph does"),
             ([CROPPER, DECODER], 2, "there is no GPU; images are at most decoded, which the graph does"),
             (

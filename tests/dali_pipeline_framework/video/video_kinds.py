@@ -70,6 +70,7 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "h264_b.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.ts": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "h264_b.flv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_open.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
     "h264_open.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
     "h264_refresh.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTRA_REFRESH),

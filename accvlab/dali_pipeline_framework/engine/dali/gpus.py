@@ -146,18 +146,20 @@ def _why_dali_cannot(facts: GpuFacts, gpu: Capability) -> str:
     wheel = f"nvidia-dali-cuda{10 * cuda}"
     versions = sorted({each for each, _ in _COMPILED})
     code = {each: _COMPILED.get((each, platform.machine()), ()) for each in versions}
-    others = [each for each in versions if each != cuda and code[each] and _runs(code[each], gpu)]
+    driver = facts.driver_cuda  # 0 if it is not known
+    others = [
+        each
+        for each in versions
+        if each != cuda and code[each] and _runs(code[each], gpu) and not 0 < driver < 1000 * each
+    ]
     compiled = code.get(cuda, ())
     if compiled and not _runs(compiled, gpu):
         other = next((f": install nvidia-dali-cuda{10 * each} instead" for each in others), "")
         known = ", ".join([_version(1000 * major + 10 * minor) for major, minor in compiled])
         return f"{wheel} has code for the compute capabilities {known}, and this GPU has {gpu[0]}.{gpu[1]}{other}"
-    if 0 < facts.driver_cuda < 1000 * cuda:
-        why = (
-            f"{wheel} needs a driver for CUDA {cuda}, and this one is for {_version(facts.driver_cuda)}: update it"
-        )
-        fitting = (each for each in others if 1000 * each <= facts.driver_cuda)
-        return why + next((f", or install nvidia-dali-cuda{10 * each}" for each in fitting), "")
+    if 0 < driver < 1000 * cuda:
+        why = f"{wheel} needs a driver for CUDA {cuda}, and this one is for {_version(driver)}: update it"
+        return why + next((f", or install nvidia-dali-cuda{10 * each}" for each in others), "")
     return ""
 
 

@@ -19,6 +19,7 @@ from ...errors import FileError, SettingError
 from .storage import Storage
 
 _LARGEST_LABEL = 2**31 - 1
+_MOST_SUGGESTED = 8
 
 LabelArray = npt.NDArray[np.int32]
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -246,20 +247,21 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
             f"No file is found in {storage.shown()}: it must have a folder for each label, with the files in it. "
             f"It has {len(folders)} folder(s), {len(classes)} of them matching `dir_filters`, with {num_seen} "
             f"file(s) in them, none of which matches `file_filters`: {', '.join(file_filter.patterns)}."
-            f"{_advice_for_root(storage, folders, file_filter)}"
+            f"{'' if storage.is_remote else _advice_for_root(storage, sorted(folders), file_filter)}"
         )
     table.notes["classes"] = classes
     return table
 
 
 def _advice_for_root(storage: Storage, folders: Sequence[str], file_filter: NameFilter) -> str:
-    """Name the root to use where it is one level too high: a folder of it has label folders."""
+    """Suggest a folder of the root as the root, if one of the first has a folder with a matching file."""
     with contextlib.suppress(FileError):
-        for folder in folders:
-            for name, is_folder in storage.list_folder(folder, follows_links=False):
-                files = storage.list_folder(f"{folder}/{name}", follows_links=False) if is_folder else ()
+        for folder in folders[:_MOST_SUGGESTED]:
+            inner = [name for name, is_folder in storage.list_folder(folder, follows_links=False) if is_folder]
+            for name in inner[:_MOST_SUGGESTED]:
+                files = storage.list_folder(f"{folder}/{name}", follows_links=False)
                 if any(file_filter.matches(file) for file, is_folder in files if not is_folder):
-                    return f" Use {storage.path(folder)!r} as the root."
+                    return f" Is the root e.g. {storage.path(folder)!r}, with its folders as labels?"
     return ""
 
 

@@ -280,7 +280,9 @@ class TestNothingFound:
         with pytest.raises(SettingError, match=counts.format(2, 0, 0)):
             FileDataProvider(tmp_path / "texts", dir_filters="c*")
         make_tree(tmp_path / "above", ["empty/x.txt", "train/cat/1.txt", "train/dog/2.jpg"])
-        with pytest.raises(SettingError, match=r"Use '.*/above/train' as the root\.$"):
+        with pytest.raises(
+            SettingError, match=r"Is the root e\.g\. '.*/above/train', with its folders as labels\?$"
+        ):
             FileDataProvider(tmp_path / "above")
 
     def test_missing_and_unreadable_roots(self, tmp_path: Path) -> None:
