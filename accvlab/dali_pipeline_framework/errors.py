@@ -223,8 +223,8 @@ class StateError(FrameworkError, ValueError):
     """The state of a loader cannot be used: it is damaged, or belongs to other data or another order.
 
     Attributes:
-        differences: The differences, one line each; empty if the state cannot be read, or if only the number of
-            batches, the batch size or the number of shards does not fit.
+        differences: The differences, one line each; empty if the state cannot be read, or if nothing differs but
+            the numbers of batches, of shards, or of samples per batch.
     """
 
     differences: tuple[str, ...] = ()

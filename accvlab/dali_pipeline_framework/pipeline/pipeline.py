@@ -284,8 +284,9 @@ class PipelineDefinition:
                   ``torch.device``.
                 - ``py_start_method``: by default ``"fork"``, with a GPU ``"spawn"``.
                 - ``py_num_workers``: with 0, the input runs in this process.
-                - ``seed``: of the draws of steps (by default 0), and of DALI's random operators (by default, DALI
-                  chooses one), which get another one, derived from it, on each shard but the first.
+                - ``seed``: seed of the draws of steps (by default 0) and of DALI's random operators (by default,
+                  DALI chooses it). For these operators, each shard but the first has a different seed, derived
+                  from this one.
                 - ``decoder_options``: settings of all decoding of images on the GPU, a dict: ``hw_decoder_load``
                   (a step's own value overrides it, unless it is the default, 0.65), and
                   ``preallocate_height_hint`` and ``preallocate_width_hint``, the largest size in pixels, for

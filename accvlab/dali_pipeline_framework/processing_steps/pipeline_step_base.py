@@ -424,7 +424,8 @@ class PipelineStepBase(ABC):
         """Get the same step, to run in ``"workers"``, in ``"graph"``, or where the chain decides (``"auto"``).
 
         Raises:
-            SettingError: ``run`` is something else. Loader and definition refuse a step without this form.
+            SettingError: ``run`` is none of these. If the step cannot run there, loader and definition refuse it
+                later.
         """
         changed = copy.copy(self)
         changed.run = choice(run, "run", RUN_CHOICES)

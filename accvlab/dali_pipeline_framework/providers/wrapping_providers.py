@@ -54,10 +54,10 @@ class ConcatDataProvider(DataProvider):
     * Numbers of dimensions must be the same where several providers declare them. A field for which the first
       provider declares none is not checked.
 
-    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. Where a provider's
-    exception has the index of a sample (``sample_index_in_data_set``), the index in the whole replaces it.
-    `locate` finds the provider a sample index belongs to. A provider may occur several times, and may be a
-    `ConcatDataProvider` itself.
+    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. If a provider's
+    exception has the index of a sample (``sample_index_in_data_set``), it is replaced by the index among all
+    samples. `locate` finds the provider a sample index belongs to. A provider may occur several times, and may be
+    a `ConcatDataProvider` itself.
 
     Attributes:
         providers: The providers, in order.

@@ -69,8 +69,8 @@ class MixtureSchedule:
         """The rates that are kept exactly; their sum is 1.
 
         They are the requested rates (within 1e-9, so 0.1 is 1/10) where these have a common denominator of at most
-        65536; else near fractions above 0 with a common denominator of about 65536 (with very many rates, twice
-        that).
+        65536; else they are rounded to fractions above 0 with a common denominator of about 65536 (with very many
+        rates, up to twice that).
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 

@@ -173,8 +173,8 @@ def run_step(
         seed: Seed of the draws.
         device_id: GPU of the pipeline; None for none.
         layouts: Path of a field -> its layout at the input of the step, e.g. ``{"image": "HWC"}``.
-        on_gpu: Paths of fields that are on the GPU at the input of the step. Neither goes with steps on arrays
-            only.
+        on_gpu: Paths of fields that are on the GPU at the input of the step. Steps that work on arrays only allow
+            neither ``layouts`` nor ``on_gpu``.
         enable_conditionals: Whether steps may use ``if`` on data.
         fold_arrays: Whether steps are applied once to all elements of an array, see `PipelineDefinition`.
         run: Which form of the steps is run. ``"graph"``: the form for the graph. ``"workers"``: the form for

@@ -249,7 +249,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
             SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a
                 range has no frame.
             FileError: A folder or video cannot be opened.
-            VideoError: A file is not a video, or incomplete; or several cannot be used, whatever the reason.
+            VideoError: A file is not a video, or incomplete; or more than one cannot be used, for any reason.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """

@@ -53,10 +53,10 @@ class Storage:
     are relative to the root, with ``/`` between their parts. They may also be absolute: a URL or, if the root is
     local, a local path.
 
-    **ZIP files are folders.** A ``.zip`` file in a root, or before a ``/`` in a name, is the folder of its
-    members: ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder
-    whose name ends in ``.zip`` is read as a folder. `open_blocks` reads parts of a member that is not compressed;
-    a compressed member can be read only as a whole.
+    **ZIP files are folders.** A ``.zip`` file that is part of the path of a root, or is before a ``/`` in a name,
+    is the folder of its members: ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name
+    ``chunk_0003.zip/a.mp4``. A local folder whose name ends in ``.zip`` is read as a folder. `open_blocks` reads
+    parts of a member that is not compressed; a compressed member can be read only as a whole.
 
     A `Storage` is small and immutable, and can be pickled. A remote file system is opened on first use, in each
     process separately: connections do not survive a fork.

@@ -123,8 +123,8 @@ class DrivingProvider(DataProvider):
     or the vehicle's (x ahead, y to the left, z up). Matrices are named ``target_from_source``.
 
     Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickled provider holds only
-    the path of a saved index (another index is copied): each process maps the index, and files are read in the
-    workers.
+    the path of its index, if that is saved; otherwise, it holds a copy. Each process maps a saved index, and files
+    are read in the workers.
     """
 
     @explains_unknown_arguments

@@ -214,9 +214,9 @@ class NuScenesProvider(DrivingProvider):
     minute or two for all of nuScenes; the index is kept (see ``index_cache``), and opened by all processes in a
     fraction of a second. The devkit is not needed.
 
-    - The reference frame is LIDAR_TOP's at the time of its record (with ``frames``, of the record of that sensor);
-      the pose of the vehicle is that of this record.
-      If the tables have no LIDAR_TOP, the reference frame is the vehicle's at the time of the first camera.
+    - The reference frame is LIDAR_TOP's at the time of its record, or with ``frames`` at the time of a record of
+      the sensor that is named there; the pose of the vehicle is that of the same record. If the tables have no
+      LIDAR_TOP, the reference frame is the vehicle's at the time of the first camera.
     - Categories are the names of the data set, or classes of the detection task: ``classes="detection"`` for all
       ten in the order ``car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian,
       traffic_cone``, a list with some of their names, or a mapping of them to names of your own.
