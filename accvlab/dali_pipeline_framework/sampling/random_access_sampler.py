@@ -211,8 +211,7 @@ class RandomAccessSampler(SamplerBase):
                 )
         if last_batch is not None:
             changed._last_batch = check_last_batch(last_batch)
-            is_unsupported = changed._last_batch != self._last_batch and not self.supports_last_batch
-            if is_unsupported and (self._total_batch_size is None or self.is_epoch_based):
+            if changed._last_batch != self._last_batch and not self.supports_last_batch and self._has_last_batch():
                 raise SettingError(
                     f"{type(self).__name__} was created with last_batch={self._last_batch!r}, and does not say "
                     f"that it supports another policy; requested: {last_batch!r}. Create it with that one, or set "
@@ -221,6 +220,12 @@ class RandomAccessSampler(SamplerBase):
         changed._num_shards = num_shards
         changed._take_over(self)
         return changed
+
+    def _has_last_batch(self) -> bool:
+        try:
+            return self.is_epoch_based
+        except SettingError:  # the number of batches of an epoch depends on the batch size, which is not set
+            return True
 
     def _take_over(self, original: Any) -> None:
         """Copy the caches that are valid for the settings of this copy as well."""

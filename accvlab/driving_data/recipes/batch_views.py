@@ -73,6 +73,8 @@ def batch_view(
         images, heatmaps = (x if x is None else x.reshape(*shape, *x.shape[1:]) for x in (images, heatmaps))
     images = _array(_of_frame(images[sample], frame, num_axes=4))  # (C, 3, H, W)
     names = camera_names or [f"camera {number}" for number in range(len(images))]
+    if len(names) != len(images):
+        raise SettingError(f"`camera_names` must have a name for each of {len(images)} cameras, got {len(names)}.")
     cameras = [
         CameraView(name=name, image=_picture(image, settings)) for name, image in zip(names, images, strict=True)
     ]

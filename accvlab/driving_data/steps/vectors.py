@@ -366,7 +366,7 @@ class FutureTrajectoryAdder(ArrayStep):
     - whether they are known, ``(N, T)`` or ``(T,)`` float32, 1 or 0. From the first unknown place on, no offset is
       known;
     - for the vehicle, if ``command_name`` is given, a one-hot ``(3,)`` float32: right, left, straight on. It is a
-      turn if the last place before an unknown one is at least ``command_distance`` to the right or left.
+      turn if the last place before the first unknown one is at least ``command_distance`` to the right or left.
 
     Computed in float64. The step works on arrays only.
 

@@ -662,6 +662,11 @@ def test_bad_settings_are_refused(create: Callable[[], object], message: str) ->
         create()
 
 
+def test_an_endless_sampler_has_no_last_batch_that_a_policy_could_change() -> None:
+    endless = type("Endless", (BackwardSampler,), {"num_batches": lambda self, epoch: None})(9)
+    assert endless.with_settings(last_batch="pad").last_batch == "pad"
+
+
 class Wrong(BackwardSampler):
     """Plans whatever it is told."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import av
@@ -92,6 +93,33 @@ def test_frames_after_one_that_the_decoder_drops_in_silence_are_refused(tmp_path
                 reader.frames([number])
         else:
             assert abs(int(reader.frames([number])[0].mean()) - 8 * number) < 4
+
+
+def test_h264_that_does_not_state_its_reordering_has_all_its_frames(tmp_path: Path) -> None:
+    images = [np.full((64, 96, 3), 4 * number, np.uint8) for number in range(60)]
+    frames = [av.VideoFrame.from_ndarray(image, format="rgb24").reformat(format="yuv420p") for image in images]
+    for frame in frames[1:30]:  # so the decoder learns late that frames are reordered
+        frame.pict_type = av.video.frame.PictureType.P
+    params = "keyint=250:bframes=7:b-adapt=0:b-pyramid=normal:scenecut=0:repeat-headers=1"
+    stated = write_images(tmp_path / "stated.ts", frames, options={"x264-params": params})
+
+    def unstated(number: int, packet: av.Packet) -> av.Packet:
+        """Without the last fields of the header, ``bitstream_restriction``."""
+        before, mark, rest = bytes(packet).partition(b"\0\0\0\1\x67")
+        header, next_mark, behind = rest.partition(b"\0\0\0\1")
+        bits = "".join(f"{byte:08b}" for byte in header).rstrip("0")
+        bits, count = re.subn(r"1111(0001...){2}(1|01.|001..|0001...){2}1$", "01", bits)
+        assert count == bool(mark)
+        bits += "0" * (-len(bits) % 8)
+        header = bytes(int(bits[place : place + 8], 2) for place in range(0, len(bits), 8))
+        written = av.Packet(before + mark + header + next_mark + behind)
+        written.pts, written.dts, written.time_base = packet.pts, packet.dts, packet.time_base
+        written.is_keyframe = packet.is_keyframe
+        return written
+
+    path = copy_packets(stated, tmp_path / "unstated.ts", unstated)
+    expected = FrameReader(stated, index_video(stated)).frames(np.arange(60))
+    np.testing.assert_array_equal(FrameReader(path, index_video(path)).frames(np.arange(60)), expected)
 
 
 class TestSizes:

@@ -102,5 +102,7 @@ def test_a_batch_of_another_recipe_is_refused(drive: Any) -> None:
         SettingError, match=r"`settings` must be one of StreamPETRSettings, .*, AlpamayoSettings, got dict"
     ):
         batch_view(batch, {})  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="`camera_names` must have a name for each of 2 cameras, got 1"):
+        batch_view(batch, OF_DRIVE["streampetr"][1], camera_names=["front"])
     with pytest.raises(SettingError, match="`sample`"):
         batch_view(batch, OF_DRIVE["streampetr"][1], 3)
