@@ -25,6 +25,7 @@ STUBS = {
 }
 # Names of `extension` are for packages on top, which import name by name.
 PACKAGES = [package for package in STUBS if not package.endswith(".extension")]
+BASES = framework.PipelineStepBase, framework.DataProvider, framework.inputs.SamplerBase
 # What scripts import by these names from elsewhere.
 MODULES = ("collections", "collections.abc", "typing", "pathlib", "functools", "itertools", "dataclasses")
 COMMON = {
@@ -89,9 +90,8 @@ def test_only_what_is_defined_here_is_exported(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_steps_samplers_and_providers_are_at_the_front_door_and_explain_unknown_arguments(package: str) -> None:
-    bases = framework.PipelineStepBase, framework.DataProvider, framework.inputs.SamplerBase
     for name, value in star_import(package).items():
-        if inspect.isclass(value) and issubclass(value, bases) and not inspect.isabstract(value):
+        if inspect.isclass(value) and issubclass(value, BASES) and not inspect.isabstract(value):
             assert name in framework.__all__ or package.startswith("accvlab.driving_data"), name
             with pytest.raises(UnknownArgumentError):
                 value(no_such_argument=1)
@@ -99,12 +99,11 @@ def test_steps_samplers_and_providers_are_at_the_front_door_and_explain_unknown_
 
 def test_functions_and_classes_are_documented() -> None:
     pages = "".join(page.read_text() for page in (Path(__file__).parents[2] / "docs").rglob("*.md"))
-    bases = framework.PipelineStepBase, framework.DataProvider, framework.inputs.SamplerBase
     classes = {
         name
         for package in PACKAGES
         for name, value in star_import(package).items()
-        if name in framework.__all__ or (inspect.isclass(value) and issubclass(value, bases))
+        if name in framework.__all__ or (inspect.isclass(value) and issubclass(value, BASES))
     }
     listed = {*re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)$", pages, re.M)}
     assert {name for name in classes if name[0].isupper()} - listed == set(), "give them a page in docs"

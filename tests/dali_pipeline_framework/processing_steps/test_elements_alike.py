@@ -13,9 +13,7 @@ NOT_ALIKE += " PipelineStepBase TorchvisionStep"
 
 
 def test_all_public_steps_but_these_treat_elements_alike() -> None:
-    found = {}
-    for name in dir(processing_steps):
-        step = getattr(processing_steps, name)
-        if inspect.isclass(step) and issubclass(step, PipelineStepBase):
-            found[name] = inspect.getattr_static(step, "treats_elements_alike")
-    assert {name for name, is_alike in found.items() if is_alike is False} == {*NOT_ALIKE.split()}
+    public = {name: getattr(processing_steps, name) for name in processing_steps.__all__}
+    steps = {name: it for name, it in public.items() if inspect.isclass(it) and issubclass(it, PipelineStepBase)}
+    alike = {name: inspect.getattr_static(step, "treats_elements_alike") for name, step in steps.items()}
+    assert {name for name, is_alike in alike.items() if is_alike is False} == {*NOT_ALIKE.split()}

@@ -307,18 +307,12 @@ def test_what_gpus_decode(
         assert "set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video" in why
 
 
-@pytest.mark.parametrize(
-    ("kind", "first", "one_before"),
-    [
-        *((f"h264 {pixels}", (5, 0), (3, 7)) for pixels in ("yuv420p", "yuvj420p")),
-        *((f"hevc {pixels}", (6, 0), (5, 3)) for pixels in ("yuv420p", "yuvj420p", "yuv420p10le")),
-        ("vp9 yuv420p", (7, 0), (6, 2)),
-        *((f"av1 {pixels}", (8, 6), (8, 0)) for pixels in ("yuv420p", "yuv420p10le")),
-    ],
-)
-def test_the_first_gpu_that_decodes(
-    kind: str, first: Any, one_before: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+FIRST = {"h264": ((5, 0), (3, 7)), "hevc": ((6, 0), (5, 3)), "vp9": ((7, 0), (6, 2)), "av1": ((8, 6), (8, 0))}
+
+
+@pytest.mark.parametrize("kind", encoded_videos.DECODED_ON_GPU)
+def test_the_first_gpu_that_decodes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, one_before = FIRST[kind.split()[0]]
     for capability, is_decoded in ((first, True), (one_before, False)):
         pretend_gpus(monkeypatch, capability=capability)
         assert (why_not_in_graph([kind], has_gpu=True, must_use_gpu=False) == "") == is_decoded

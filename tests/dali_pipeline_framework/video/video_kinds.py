@@ -58,6 +58,7 @@ def _headless(folder: Path, path: Path) -> Path:
     return without_its_start(whole, path, 17)
 
 
+LATE_KEY = {**B_FRAMES["libx264"], "x264-params": "keyint=19:min-keyint=19:scenecut=0:bframes=2:open-gop=0"}
 # fmt: off
 KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "vp9.webm": lambda folder, path: make_video(path, NUM_FRAMES),
@@ -70,7 +71,7 @@ KINDS: dict[str, Callable[[Path, Path], Path]] = {
     "h264_b.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
     "h264_b.ts": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
-    "h264_b.flv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=B_FRAMES["libx264"]),
+    "h264_b.flv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=LATE_KEY),
     "h264_open.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
     "h264_open.mkv": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=OPEN_GOP["libx264"]),
     "h264_refresh.mp4": lambda folder, path: make_video(path, NUM_FRAMES, "libx264", options=INTRA_REFRESH),
