@@ -96,7 +96,7 @@ class TorchDatasetProvider(BlueprintProvider):
         self._dataset = dataset
         self._names = None if names is None else field_names(names, "names")
         if self._names and len({*self._names}) < len(self._names):
-            raise DuplicateFieldError(f"`names` must be different, got {shown(names)}.")
+            raise DuplicateFieldError(f"`names` must be different, got {shown(self._names)}.")
         self._is_found = blueprint is None
         if blueprint is None:
             with kept_global_generators():

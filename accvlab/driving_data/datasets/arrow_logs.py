@@ -577,8 +577,8 @@ class ArrowLogProvider(DrivingProvider):
     - Images are stored as JPEG or PNG files in cells of the table (delivered as they are, from the mapped file),
       as paths (in ``sensor_root``) or as an MP4 file of the log (delivered as ``images`` says). The cameras
       of a sample must all be stored as image files, or all as videos.
-    - ``intrinsics`` are pinhole matrices: they leave out the distortion of the lens, and those of fisheye cameras
-      are accurate only around the optical axis. The full models, each from the first log with the camera, are in
+    - ``intrinsics`` are pinhole matrices: they leave out the distortion of the lens, and are accurate for fisheye
+      cameras only around the optical axis. The full models, each from the first log with the camera, are in
       ``origin["camera_models"]``.
     - Boxes are stored in the world, at times of their own; they are moved into the frame of the vehicle at the
       time of the sample.

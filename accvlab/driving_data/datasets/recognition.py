@@ -77,7 +77,7 @@ def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
 
     Args:
         root: The folder that the provider would be given.
-        **fields: Settings of the fields; the defaults of the provider for those that are left out. ``sensors`` is
+        **fields: Settings of the fields; the defaults of the provider for others. ``sensors`` is
             passed to `NavsimProvider` only.
 
     Raises:
