@@ -157,7 +157,7 @@ class LoaderReport:
 
         ``"loop"``: the training loop, which waits for less than 10 % of its time. Otherwise the longest stage of
         ``next``: ``"loading"`` or ``"graph"``, for which the loop waits; or ``"handing over"``, ``"conversion"``,
-        ``"post_process_func"``, in the process of the loop.
+        ``"post_process_func"``, which the loop's process computes.
         """
         if self.wait_share < _HIDDEN_BELOW:
             return "loop" if self.num_batches else ""

@@ -499,7 +499,7 @@ class Windows(BlueprintProvider):
         return np.diff(np.append(self._firsts, len(self.rows)))
 
     def frame_times_s(self, path: FieldPath = ()) -> Float64Array | None:
-        """Get the times of the samples, or the times of a field at the moments (none with ``times_s``)."""
+        """Get the times of the samples; of a field, its time at each moment (None with ``times_s``)."""
         if self.unit == "s" and (self._has_times or not path):
             return None if path else self._moments.values[self.rows]
         times_s = self.data_provider.frame_times_s(path)

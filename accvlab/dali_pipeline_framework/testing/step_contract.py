@@ -80,7 +80,7 @@ def check_step(
         seed: Seed of the draws.
         device_id: GPU of the pipelines; None for none.
         layouts: Path of a field -> its layout at the input of the step.
-        on_gpu: Paths of fields that are on the GPU at the input of the step. Steps that work on arrays only allow
+        on_gpu: Paths of fields that are on the GPU at the input of the step. Steps that work only on arrays allow
             neither ``layouts`` nor ``on_gpu``.
         enable_conditionals: Whether the step uses ``if`` on data, which needs DALI's conditionals in all runs.
 

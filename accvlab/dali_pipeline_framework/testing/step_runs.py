@@ -173,7 +173,7 @@ def run_step(
         seed: Seed of the draws.
         device_id: GPU of the pipeline; None for none.
         layouts: Path of a field -> its layout at the input of the step, e.g. ``{"image": "HWC"}``.
-        on_gpu: Paths of fields that are on the GPU at the input of the step. Steps that work on arrays only allow
+        on_gpu: Paths of fields that are on the GPU at the input of the step. Steps that work only on arrays allow
             neither ``layouts`` nor ``on_gpu``.
         enable_conditionals: Whether steps may use ``if`` on data.
         fold_arrays: Whether steps are applied once to all elements of an array, see `PipelineDefinition`.

@@ -249,7 +249,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
             SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a
                 range has no frame.
             FileError: A folder or video cannot be opened.
-            VideoError: A file is not a video, or incomplete; or more than one cannot be used, for any reason.
+            VideoError: A file is not a video, or is incomplete. Also raised, whatever the reasons, if several
+                files cannot be used.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """

@@ -48,7 +48,7 @@ def batch_view(
         sample: Number of the sample in the batch.
         frame: Number of the frame of a queue. If the model learns the boxes of the last frame only, other frames
             are shown without boxes.
-        camera_names: Names of the cameras, one for each; empty for numbers.
+        camera_names: Names of the cameras, one for each. If empty, cameras are numbered.
         ahead: Direction of the vehicle, as x and y of the lidar; the default, along y, is that of nuScenes.
 
     Raises:

@@ -192,9 +192,9 @@ class BEVFormerSettings(parts.DetectorSettings):
         place                                      ``sample_index`` is ``frame * queue_length + left_out``, see
                                                    `BEVFormerQueues`
 
-    Each frame ends at most one queue in each epoch (a last batch that is not full is dropped), in shuffled order;
-    of the ``queue_length`` frames before it, one is left out, drawn again in each epoch. Colors are distorted for
-    each image (`UnclippedPhotometricDistorter`).
+    Each frame is the last of at most one queue per epoch (a last batch that is not full is dropped), and the order
+    of queues is shuffled. Of the ``queue_length`` frames before it, one is left out, chosen at random in each
+    epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
 
     In evaluation there are single frames, without the axis of the queue and without boxes. ``can_bus`` is
     absolute, the model makes the differences; ``prev_bev_exists``, ``(B,)``, is False where a scene begins.

@@ -53,8 +53,8 @@ class RemoteReading:
             not exist, or to which access is denied, are tried once.
         first_wait_s: Time until the second attempt. Each further wait is twice as long as the one before, with a
             random part, so that workers do not send requests all at once.
-        most_wait_s: Upper limit of the wait before each further attempt; a random time of at most ``first_wait_s``
-            is added to it.
+        most_wait_s: Upper limit of the wait before each further attempt, without its random part, which is at most
+            ``first_wait_s``.
         timeout_s: Time for one attempt.
 
     Raises:

@@ -38,8 +38,8 @@ class InfosProvider(DrivingProvider):
     Pickles are written by the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
     BEVFusion and mmdetection3d. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before 1.1 and
     projects built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once for each
-    combination of the conventions, and of the boxes, lidar, 2D boxes and map lines that are requested; its index
-    is kept and mapped by all processes.
+    combination of conventions and requested contents (boxes, lidar, 2D boxes, map lines); the index for this
+    combination is kept, and mapped by all processes.
 
     - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are: state it as ``boxes_convention``. It may be
       left out if only ``"l,w,h,yaw"`` is possible: for a ``data_list``, or if vehicles are longer in column 3
