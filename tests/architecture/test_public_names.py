@@ -93,7 +93,7 @@ def test_steps_samplers_and_providers_are_at_the_front_door_and_explain_unknown_
     for name, value in star_import(package).items():
         if inspect.isclass(value) and issubclass(value, BASES) and not inspect.isabstract(value):
             assert name in framework.__all__ or package.startswith("accvlab.driving_data"), name
-            with pytest.raises(UnknownArgumentError):
+            with pytest.raises(UnknownArgumentError, match=f"`no_such_argument` is not an argument of {name}"):
                 value(no_such_argument=1)
 
 

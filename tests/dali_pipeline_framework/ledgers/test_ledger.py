@@ -7,14 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.interrupts import is_interrupted
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import ledgers as ledger_module
@@ -149,37 +148,11 @@ def test_batches_of_any_size_are_in_the_file_before_it_is_closed_and_no_file_sta
     assert len(os.listdir("/proc/self/fd")) <= num_open  # others may be closed meanwhile
 
 
-class HandlerError(Exception):
-    """Raised by a handler of a signal."""
-
-
-def is_interrupted(act: Callable[[], object], moment: int) -> bool:
-    """Call something, and raise an exception before one of the operations of the module's own code."""
-    operations = itertools.count()
-
-    def note(frame: FrameType, event: str, arg: object) -> Any:
-        if frame.f_code.co_filename != ledger_module.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and next(operations) == moment:
-            raise HandlerError
-        return note
-
-    sys.settrace(note)
-    try:
-        act()
-    except HandlerError:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
 def test_a_ledger_goes_on_after_its_close_was_interrupted_at_any_moment(tmp_path: Path) -> None:
     for moment in itertools.count():
         writer = begun(tmp_path / str(moment))
         writer.note(0, 0, [1])
-        was_interrupted = is_interrupted(writer.close, moment)
+        was_interrupted = is_interrupted(writer.close, moment, ledger_module)
         writer.note(0, 1, [2])
         writer.close()
         assert [line.batch for line in ledger_lines([writer.path])] == [0, 1]

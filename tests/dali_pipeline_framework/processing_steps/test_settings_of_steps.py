@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arrays import DT
-from support.refusals import assert_refused
 from support.step_settings import StepSettings, of_each_step
 
 from accvlab.dali_pipeline_framework import processing_steps
@@ -123,11 +122,6 @@ def test_no_step_is_left_out() -> None:
 @of_each_step(SETTINGS)
 def test_values(check: Callable[[str], None], step: str) -> None:
     check(step)
-
-
-@pytest.mark.parametrize("step", GOOD)
-def test_an_unknown_argument_is_named(step: str) -> None:
-    assert_refused(lambda: SETTINGS.made(step, zzz=1), f"`zzz` is not an argument of {step}.", TypeError)
 
 
 def test_settings_are_kept_as_plain_numbers() -> None:

@@ -11,7 +11,6 @@ from support.refusals import assert_refused
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, MixedSampler, RemoteReading, ShuffledSampler
 from accvlab.dali_pipeline_framework.cluster import RayWorkers
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.providers import FileDataProvider, FrameDataProvider, Windows
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, VideoStreamInput
@@ -27,8 +26,6 @@ from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
         (VideoFrameDataProvider, {"videos": "x"}, "timestamps_name", " Did you mean 'timestamp_name'?"),
         (Videos, {"filenames": "x"}, "range", " Did you mean 'ranges'?"),
         (Videos, {"filenames": "x"}, "stride", " It has filenames, "),  # not stream
-        (SamplerInputCallable, {}, "zzz", " It has data_provider, sampler, "),
-        (SamplerInputIterable, {}, "zzz", " It has data_provider, sampler, "),
         (ShuffledSampler, {"num_samples": 8}, "rank", " Pass `shard` to the loader."),
         (MixedSampler, {}, "rate", " Did you mean 'rates'?"),
         (FaultPolicy, {}, "max_failures", " Did you mean 'max_failed'?"),

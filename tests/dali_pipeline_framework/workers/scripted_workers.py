@@ -25,6 +25,7 @@ class ScriptedWorkers:
     Attributes:
         inbox: Messages of workers, by their numbers.
         sent: Positions of the batches that were requested.
+        num_starts: How often a worker was started.
         num_repairs: How often an interrupted call was mended.
     """
 
@@ -33,7 +34,7 @@ class ScriptedWorkers:
     def __init__(self, script: Iterable[tuple[str, int]] = (), batch_bytes: int = 1000) -> None:
         self.inbox: deque[tuple[int, Any]] = deque()
         self.sent: list[tuple[int, int]] = []
-        self.num_repairs = 0
+        self.num_starts = self.num_repairs = self._num_idle_waits = 0
         self._script = deque(script)
         self._work = Work(num_bytes=batch_bytes)
         self._tasks: dict[int, list[Task]] = {}
@@ -44,15 +45,19 @@ class ScriptedWorkers:
 
     def start(self, number: int) -> None:
         self._tasks[number] = []
+        self.num_starts += 1
         self.inbox.append((number, Ready(0)))
 
     def send(self, number: int, task: Task) -> None:
         self.sent.append(task.position)
         self._tasks[number].append(task)
+        self.last_sent = task.number
 
     def wait(self, timeout_s: float) -> None:
         due = {tasks[0].position: (number, tasks[0]) for number, tasks in self._tasks.items() if tasks}
         if not timeout_s or not due:
+            self._num_idle_waits += bool(timeout_s)
+            assert self._num_idle_waits < 1000, "the pool waits for a batch that no worker has"
             return
         what, batch = self._script.popleft() if self._script else ("loads", None)
         number, task = due[min(due) if batch is None else (0, batch)]

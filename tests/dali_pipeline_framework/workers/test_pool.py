@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
+import functools
+import itertools
 
 import pytest
 from scripted_workers import ScriptedWorkers, pool_of
 from support.inputs import NumberIterable
+from support.interrupts import is_interrupted
 
 from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
 from accvlab.dali_pipeline_framework.workers.local import Gone
 from accvlab.dali_pipeline_framework.workers.messages import Ended, Task
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
+from accvlab.dali_pipeline_framework.workers.pool import failures
+from accvlab.dali_pipeline_framework.workers.pool import pool as pool_module
+from accvlab.dali_pipeline_framework.workers.pool import supervisor as supervisor_module
 from accvlab.dali_pipeline_framework.workers.pool.failures import Refused
 from accvlab.dali_pipeline_framework.workers.pool.pool import Batch, PoolSettings
 from accvlab.dali_pipeline_framework.workers.pool.supervisor import Member, NoWorkers, Supervisor
+
+MODULES = pool_module, failures, supervisor_module
 
 
 def test_a_batch_before_one_with_an_error_comes_where_no_worker_is_left() -> None:
@@ -58,61 +64,24 @@ def test_what_an_iterable_has_read_is_lost_with_its_worker_also_between_two_task
     assert not supervisor.is_no_loss(member, gone)
 
 
-class InboxWithInterrupt(deque[tuple[int, Any]]):
-    """Raises once, before the message is taken out that a worker is gone."""
-
-    was_raised = False
-
-    def popleft(self) -> tuple[int, Any]:
-        if isinstance(self[0][1], Gone) and not self.was_raised:
-            self.was_raised = True
-            raise KeyboardInterrupt
-        return super().popleft()
-
-
-def test_a_message_about_a_worker_is_not_taken_for_one_about_the_next_of_its_number() -> None:
-    class Counted(ScriptedWorkers):
-        num_starts = 0
-
-        def start(self, number: int) -> None:
-            self.num_starts += 1
-            super().start(number)
-
-    workers: Any = Counted([("dies", 0)])
-    workers.inbox = InboxWithInterrupt()
-    pool = pool_of(3, workers, PoolSettings(1, 2, 1e9, restarts=5))
-    with pytest.raises(KeyboardInterrupt):
-        pool.get((0, 0))
-    pool.start()
-    for batch in range(3):
-        assert isinstance(pool.get((0, batch)), Batch)
-        pool.release_through((0, batch))
-    assert (workers.num_starts, workers.num_repairs) == (2, 1)
-
-
-class TasksWithInterrupt(dict[int, Task]):
-    """Raises once, when the task of a batch that has come was taken out."""
-
-    was_raised = False
-
-    def pop(self, *arguments: Any) -> Any:
-        task = super().pop(*arguments)
-        if not self.was_raised:
-            self.was_raised = True
-            raise KeyboardInterrupt
-        return task
-
-
-def test_a_batch_that_has_come_is_not_requested_again_after_an_interrupt() -> None:
-    workers = ScriptedWorkers()
-    pool = pool_of(4, workers, PoolSettings(1, 2, 1e9))
-    pool.supervisor.members[0].tasks = TasksWithInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        pool.get((0, 0))
-    for batch in range(4):  # of an iterable, a second request would be for the batch behind
-        assert isinstance(pool.get((0, batch)), Batch)
-        pool.release_through((0, batch))
-    assert workers.sent[:4] == [(0, batch) for batch in range(4)]
+@pytest.mark.parametrize("num_deaths", [0, 1])
+def test_each_batch_comes_once_at_whatever_moment_a_handler_raises(num_deaths: int) -> None:
+    num_repairs = 0
+    for moment in itertools.count():
+        workers = ScriptedWorkers([("dies", 0)] * num_deaths)
+        pool = pool_of(3, workers, PoolSettings(1, 2, 1e9, restarts=5))
+        was_interrupted = is_interrupted(functools.partial(pool.get, (0, 0)), moment, *MODULES)
+        pool.start()
+        for batch in range(3):
+            assert isinstance(pool.get((0, batch)), Batch)
+            pool.release_through((0, batch))
+        # Of an iterable, a second request would be for the batch behind.
+        requested = [(0, batch) for batch in [*[0] * num_deaths, 0, 1, 2]]
+        assert (workers.sent[: len(requested)], workers.num_starts) == (requested, 1 + num_deaths)
+        num_repairs += workers.num_repairs
+        if not was_interrupted:
+            break
+    assert num_repairs > 200
 
 
 def test_what_is_loaded_ahead_for_the_next_epoch_is_kept_at_the_end_of_this_one() -> None:
@@ -134,3 +103,21 @@ def test_nothing_is_lost_with_a_worker_that_was_never_ready_to_read_an_iterable(
     assert supervisor.is_no_loss(member, gone)
     member.is_ready = True
     assert supervisor.is_no_loss(member, gone) == (stage < 0)
+
+
+@pytest.mark.parametrize("num_sent_before", [0, 1])
+def test_a_worker_has_what_was_sent_to_it_whenever_handlers_raise(num_sent_before: int) -> None:
+    task = Task((0, 0))
+    for send_at, set_right_at in itertools.product(range(60), range(80)):
+        workers = ScriptedWorkers()
+        supervisor = Supervisor(BatchPlan(NumberIterable(8), 4), workers, 1, None, None, None)
+        supervisor.start_missing()
+        for _ in range(num_sent_before):  # to a worker that was lost
+            supervisor.send(supervisor.members[0], task)
+        member = supervisor.members[0] = Member(0, 1)
+        send = functools.partial(supervisor.send, member, task)
+        calls = {send: send_at, supervisor.set_right: set_right_at}
+        raised = [is_interrupted(call, moment, supervisor_module) for call, moment in calls.items()]
+        supervisor.set_right()
+        assert (task.number in member.tasks) == (len(workers.sent) > num_sent_before)
+    assert raised == [False, False]  # at the last moments, both had ended

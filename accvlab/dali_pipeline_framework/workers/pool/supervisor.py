@@ -196,6 +196,7 @@ class Supervisor:
         """Give a worker something to do."""
         if not member.tasks:
             member.heard_at = time.monotonic()
+        self._workers.last_sent = -1  # the task may have been sent before, to a worker that was lost
         self._sending = task
         member.tasks[task.number] = task
         self._workers.send(member.number, task)
@@ -206,10 +207,10 @@ class Supervisor:
         known = {*self._workers.numbers, *(number for number, _ in self._workers.inbox)}
         for number in self.members.keys() - known:
             del self.members[number]
-        sending, self._sending = self._sending, None
-        if sending is not None and self._workers.last_sent != sending.number:
+        if self._sending is not None and self._workers.last_sent != self._sending.number:
             for member in self.members.values():
-                member.tasks.pop(sending.number, None)
+                member.tasks.pop(self._sending.number, None)
+        self._sending = None  # last: an exception in the middle of this leaves it to the next call
 
     # --- workers that are lost --------------------------------------------------------------------
 
