@@ -354,7 +354,8 @@ class PlannedInput(CallableBase, ABC):
 
     def num_batches_of_all_shards(self, epoch: int) -> int | None:
         """Largest number of batches of an epoch on any shard, or None if there is no end."""
-        return self._sampler.num_batches(epoch)
+        count, name = self._sampler.num_batches(epoch), f"{type(self._sampler).__name__}.num_batches({epoch})"
+        return None if count is None else whole_number(count, name, at_least=0)
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
         """Sample counts of an epoch over all shards, or None if they are not known."""

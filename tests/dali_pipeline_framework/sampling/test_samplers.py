@@ -316,7 +316,7 @@ def planned_epoch(source: SamplerInputCallable, epoch: int) -> list[PlannedBatch
 def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:
     class EndsEarly(RandomAccessSampler):
         def num_batches(self, epoch: int) -> int:
-            return 3
+            return 3 - 6 * epoch
 
         def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
             if batch == 1:
@@ -327,6 +327,8 @@ def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:
     assert data_input(SampleInfo(0, 0, 0, 0))[0] == 0
     with pytest.raises(SettingError, match=r"raised StopIteration for batch 1 of epoch 0.*Only num_batches"):
         data_input(SampleInfo(2, 0, 1, 0))
+    with pytest.raises(SettingError, match=r"`EndsEarly.num_batches\(1\)` must be .* at least 0, got -3"):
+        data_input.num_batches_in_epoch(1)
 
 
 def test_a_sequential_sampler_delivers_each_sample_once_in_order() -> None:
